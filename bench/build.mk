@@ -1,0 +1,1 @@
+bench_PROGRAMS := $(wildcard bench/*.c)

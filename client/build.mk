@@ -1,0 +1,3 @@
+PROGRAMS += gfs
+gfs_SRCS := $(wildcard client/tools/*.c)
+libgfs_SRCS := $(wildcard client/fs/*.c)

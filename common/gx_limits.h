@@ -1,0 +1,43 @@
+/*
+ * gx_limits.h - every maximum that a peer or user could otherwise make grow.
+ *
+ * One place, so that the memory a daemon can be made to use is a sum a reader
+ * can do. docs/PROTOCOL.md lists these lines (tools/gen-docs copies them).
+ */
+#ifndef GX_LIMITS_H
+#define GX_LIMITS_H
+
+/* Wire. */
+#define GX_MESSAGE_MAX (1024u * 1024)		   /* one protobuf message, encoded */
+#define GX_UNPACK_MAX (4u * 1024 * 1024)	   /* the same message, unpacked, all allocations */
+#define GX_PAYLOAD_LOOP_MAX (2u * 1024 * 1024)	   /* payload a loop server buffers whole */
+#define GX_PAYLOAD_MAX (1024u * 1024 * 1024)	   /* payload a streaming (threaded) server accepts */
+#define GX_HELLO_MAX 2048u			   /* any handshake message; all an unknown peer may send */
+#define GX_DETAIL_MAX 256u			   /* human text behind an error status */
+#define GX_IDENTITY_MAX 512u			   /* "user:name", "host:name" or "ticket:<hex>" */
+#define GX_NAME_USER_MAX 64u			   /* user, host and node names */
+#define GX_FEATURES_MAX 64u			   /* feature bits fit one word */
+#define GX_INFLIGHT_PER_CONN_MAX 256u		   /* requests of one connection being worked on */
+#define GX_OUT_QUEUE_PER_CONN_MAX (8u * 1024 * 1024) /* unsent reply bytes before we stop reading */
+#define GX_PUSH_QUEUE_PER_SESSION_MAX 4096u	   /* pushes not yet acknowledged */
+#define GX_REPLAY_PER_SESSION_MAX 1024u		   /* remembered results of one session */
+#define GX_REPLAY_SESSIONS_MAX 65536u		   /* sessions remembered by one in-memory table */
+#define GX_REPLAY_BYTES_MAX (64u * 1024 * 1024)	   /* reply bytes remembered by one in-memory table */
+#define GX_KEYTAB_BYTES_MAX (16u * 1024 * 1024)	   /* a key table file */
+
+/* Configuration and command line. */
+#define GX_CONF_FILE_MAX (1024u * 1024)
+#define GX_CONF_LINE_MAX 4096u
+#define GX_CONF_DROPINS_MAX 256u
+
+/* Log. */
+#define GX_LOG_LINE_MAX 2048u
+#define GX_LOG_VALUE_MAX 512u /* one key's value, escaped */
+#define GX_LOG_COMPONENT_MAX 32u
+#define GX_LOG_RULES_MAX 32u
+
+/* Paths and addresses. */
+#define GX_PATH_MAX 4096u
+#define GX_ADDR_TEXT_MAX 300u
+
+#endif

@@ -1,0 +1,1 @@
+idl_PROTOS := $(wildcard idl/proto/*.proto)

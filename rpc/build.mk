@@ -1,0 +1,4 @@
+rpc_SRCS := $(wildcard rpc/rpc_*.c)
+
+PROGRAMS += gfs-echod
+gfs-echod_SRCS := $(wildcard rpc/echod/*.c)

@@ -1,0 +1,830 @@
+#include "rpc/rpc_chan.h"
+#include "rpc/rpc_status.h"
+
+#define SLOTS GX_INFLIGHT_PER_CONN_MAX
+#define READ_BYTES 65536u
+/* Requests up to this size are packed on the stack. */
+#define SMALL_BYTES 1024u
+#define PAYLOAD_IOVS 32
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_WAITING,	/* sent, or being sent */
+	SLOT_DONE,	/* the reply is in *reply */
+	SLOT_ABANDONED, /* nobody waits any more; the late reply is thrown away */
+};
+
+struct slot {
+	enum slot_state state;
+	uint64_t call;	    /* number of the call it serves */
+	int err;	    /* DONE without a reply */
+	int64_t deadline_ns;
+	const struct rpc_method *method;
+	struct rpc_reply *reply; /* of the waiting thread; NULL until it waits */
+	unsigned char *held;	 /* message that came before anyone waited */
+	struct rpc_frame frame;	 /* header of the held reply */
+	void *payload_in;
+	size_t payload_in_bytes;
+	struct gx_cond wake;
+	bool has_wake;
+	bool asleep; /* waits on `wake` while another thread reads */
+};
+
+struct rpc_chan {
+	struct gx_env *env;
+	struct rpc_stream stream;
+	uint64_t secret;
+	struct rpc_chan_info info;
+	char server[GX_NAME_USER_MAX + 1];
+	char remote[GX_ADDR_TEXT_MAX];
+
+	struct gx_mutex write_lock; /* one request at a time; level 1 */
+	struct gx_mutex lock;	    /* all below; level 2; never held while blocking */
+	int failed;		    /* negative errno: the channel is dead */
+	bool leaving;		    /* GOAWAY received */
+	bool reading;		    /* some thread reads */
+	unsigned load;		    /* slots in use */
+	uint64_t next_call;
+	struct slot slots[SLOTS];
+
+	/* The reader's: whoever has set `reading`. */
+	size_t in_begin, in_end; /* unread part of in[] */
+	size_t in_size;
+	unsigned char *in;
+	unsigned char *payload; /* where the payload being read goes; NULL: thrown away */
+	uint64_t payload_left;
+	struct slot *payload_slot; /* whose it is, until all of it is there */
+	struct slot *direct_slot;  /* under lock: its memory is being read into right now */
+	uint64_t push_seq;	   /* push channels: last number seen */
+};
+
+void rpc_reply_init(struct rpc_reply *reply)
+{
+	memset(reply, 0, offsetof(struct rpc_reply, arena));
+	rpc_arena_init(&reply->arena, GX_UNPACK_MAX);
+	reply->used = true;
+}
+
+void rpc_reply_fini(struct rpc_reply *reply)
+{
+	if (reply->used)
+		rpc_arena_clear(&reply->arena);
+	reply->used = false;
+}
+
+/* -- opening ------------------------------------------------------------------------- */
+
+static void explain(struct gx_buf *errors, const char *where, const char *what, const char *detail)
+{
+	if (!errors)
+		return;
+	/* A text that does not fit is no reason for another error. */
+	if (detail && detail[0])
+		GX_IGNORE(gx_buf_append_format(errors, "%s: %s: %s\n", where, what, detail));
+	else
+		GX_IGNORE(gx_buf_append_format(errors, "%s: %s\n", where, what));
+}
+
+static int run_handshake(struct rpc_chan *chan, const struct rpc_chan_options *options,
+			 struct rpc_handshake *hs)
+{
+	struct rpc_handshake_client client = {
+		.identity = options->identity,
+		.key = options->key,
+		.program = options->program,
+		.session = options->session,
+		.channel = options->channel,
+	};
+	int r;
+
+	r = rpc_handshake_init_client(hs, chan->env, &client, chan->stream.tls, &chan->stream.local,
+				      &chan->stream.remote);
+	if (r == 0) {
+		struct iovec iov = {hs->out.data, hs->out.bytes};
+
+		r = rpc_stream_write_all(&chan->stream, &iov, 1, options->deadline_ns);
+		if (r < 0)
+			hs->reason = gx_strerror(r);
+		gx_buf_clear(&hs->out);
+	}
+	while (r == 0)
+		r = rpc_handshake_round(hs, &chan->stream, options->deadline_ns);
+	return r < 0 ? r : 0;
+}
+
+static int chan_connect(struct rpc_chan *chan, const struct rpc_chan_options *options)
+{
+	struct rpc_handshake hs;
+	int fd, r;
+
+	fd = gx_env_connect(chan->env, &options->endpoint->addr, options->deadline_ns);
+	if (fd < 0) {
+		explain(options->errors, chan->remote, "cannot connect", gx_strerror(fd));
+		return fd;
+	}
+	r = rpc_stream_init(&chan->stream, chan->env, fd);
+	if (r == 0 && options->endpoint->tls) {
+		r = rpc_tls_start(&chan->stream, options->tls);
+		if (r == 0)
+			r = rpc_stream_handshake(&chan->stream, options->deadline_ns);
+	}
+	if (r < 0) {
+		explain(options->errors, chan->remote, "TLS handshake failed",
+			chan->stream.reason ? chan->stream.reason : gx_strerror(r));
+		return r;
+	}
+	r = run_handshake(chan, options, &hs);
+	if (r < 0) {
+		explain(options->errors, chan->remote, hs.reason ? hs.reason : gx_strerror(r),
+			hs.detail);
+	} else {
+		chan->secret = hs.secret;
+		chan->info = (struct rpc_chan_info){hs.session, hs.session_known, hs.boot,
+						    hs.features, chan->server};
+		memcpy(chan->server, hs.server_name, sizeof(chan->server));
+	}
+	rpc_handshake_fini(&hs);
+	return r;
+}
+
+static void chan_free(struct rpc_chan *chan)
+{
+	for (size_t i = 0; i < SLOTS; i++) {
+		free(chan->slots[i].held);
+		if (chan->slots[i].has_wake)
+			gx_env_cond_fini(chan->env, &chan->slots[i].wake);
+	}
+	rpc_stream_fini(&chan->stream);
+	free(chan->in);
+	free(chan);
+}
+
+int rpc_chan_open(const struct rpc_chan_options *options, struct rpc_chan **ret_chan)
+{
+	struct rpc_chan *chan = calloc(1, sizeof(*chan));
+	int r;
+
+	if (!chan)
+		return -ENOMEM;
+	chan->env = options->env;
+	chan->next_call = 1;
+	rpc_endpoint_format(options->endpoint, chan->remote);
+	chan->in = malloc(READ_BYTES);
+	chan->in_size = READ_BYTES;
+	r = chan->in ? chan_connect(chan, options) : -ENOMEM;
+	if (r < 0) {
+		chan_free(chan);
+		return r;
+	}
+	r = gx_env_mutex_init(chan->env, &chan->lock);
+	if (r == 0) {
+		r = gx_env_mutex_init(chan->env, &chan->write_lock);
+		if (r < 0)
+			gx_env_mutex_fini(chan->env, &chan->lock);
+	}
+	if (r < 0) {
+		chan_free(chan);
+		return r;
+	}
+	*ret_chan = chan;
+	return 0;
+}
+
+void rpc_chan_close(struct rpc_chan *chan)
+{
+	if (!chan)
+		return;
+	gx_env_mutex_fini(chan->env, &chan->lock);
+	gx_env_mutex_fini(chan->env, &chan->write_lock);
+	chan_free(chan);
+}
+
+void rpc_chan_info(const struct rpc_chan *chan, struct rpc_chan_info *ret_info)
+{
+	*ret_info = chan->info;
+}
+
+bool rpc_chan_usable(struct rpc_chan *chan)
+{
+	bool usable;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	usable = chan->failed == 0 && !chan->leaving;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return usable;
+}
+
+unsigned rpc_chan_load(struct rpc_chan *chan)
+{
+	unsigned load;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	load = chan->load;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return load;
+}
+
+/* -- slots (all under chan->lock) ------------------------------------------------------- */
+
+static struct slot *slot_find(struct rpc_chan *chan, uint64_t call)
+{
+	struct slot *slot = &chan->slots[call % SLOTS];
+
+	return slot->state != SLOT_FREE && slot->call == call ? slot : NULL;
+}
+
+static struct slot *slot_take(struct rpc_chan *chan)
+{
+	/* Numbers are given so that a number's slot is free; skip those still in use. */
+	for (unsigned i = 0; i < SLOTS; i++) {
+		uint64_t call = chan->next_call++;
+		struct slot *slot = &chan->slots[call % SLOTS];
+
+		if (slot->state == SLOT_FREE) {
+			slot->call = call;
+			chan->load++;
+			return slot;
+		}
+	}
+	return NULL;
+}
+
+static void slot_give(struct rpc_chan *chan, struct slot *slot)
+{
+	free(slot->held);
+	slot->held = NULL;
+	slot->reply = NULL;
+	slot->state = SLOT_FREE;
+	chan->load--;
+}
+
+static void slot_wake(struct rpc_chan *chan, struct slot *slot)
+{
+	if (slot->asleep)
+		gx_env_cond_signal(chan->env, &slot->wake);
+}
+
+static void chan_fail(struct rpc_chan *chan, int err)
+{
+	if (chan->failed == 0)
+		chan->failed = err;
+	for (size_t i = 0; i < SLOTS; i++) {
+		struct slot *slot = &chan->slots[i];
+
+		if (slot->state == SLOT_WAITING) {
+			slot->state = SLOT_DONE;
+			slot->err = chan->failed;
+			slot_wake(chan, slot);
+		}
+	}
+}
+
+/* Gives the reading on to one of those who wait. */
+static void pass_reading(struct rpc_chan *chan)
+{
+	chan->reading = false;
+	for (size_t i = 0; i < SLOTS; i++) {
+		if (chan->slots[i].asleep) {
+			slot_wake(chan, &chan->slots[i]);
+			return;
+		}
+	}
+}
+
+void rpc_chan_abort(struct rpc_chan *chan)
+{
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	chan_fail(chan, -ECANCELED);
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	gx_env_shutdown(chan->env, chan->stream.fd);
+}
+
+/* -- sending ---------------------------------------------------------------------------- */
+
+static uint32_t remaining_ms(struct gx_env *env, int64_t deadline_ns)
+{
+	int64_t left;
+
+	if (deadline_ns == GX_FOREVER)
+		return 0;
+	left = (deadline_ns - gx_env_now_ns(env)) / GX_NSEC_PER_MSEC;
+	/* 0 on the wire means none. */
+	return left < 1 ? 1 : (uint32_t)GX_MIN(left, (int64_t)UINT32_MAX);
+}
+
+/* `request` gives the deadline and the payload. */
+static int send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
+		      const struct rpc_request *request)
+{
+	unsigned char header[RPC_FRAME_HEADER_BYTES];
+	struct iovec iov[2 + PAYLOAD_IOVS];
+	int count = 2;
+	int r;
+
+	rpc_frame_encode(frame, message, chan->secret, header);
+	iov[0] = (struct iovec){header, sizeof(header)};
+	iov[1] = (struct iovec){(void *)message, frame->message_bytes};
+	for (int i = 0; i < request->payload_out_count; i++)
+		iov[count++] = request->payload_out[i];
+	gx_env_mutex_lock(chan->env, &chan->write_lock);
+	r = rpc_stream_write_all(&chan->stream, iov, count, request->deadline_ns);
+	gx_env_mutex_unlock(chan->env, &chan->write_lock);
+	return r;
+}
+
+static int fill_frame(struct rpc_chan *chan, const struct rpc_request *request,
+		      struct rpc_frame *ret_frame)
+{
+	size_t message_bytes = protobuf_c_message_get_packed_size(request->message);
+	uint64_t payload_bytes = 0;
+
+	if (request->payload_out_count > PAYLOAD_IOVS)
+		return -EINVAL;
+	for (int i = 0; i < request->payload_out_count; i++)
+		payload_bytes += request->payload_out[i].iov_len;
+	if (message_bytes > GX_MESSAGE_MAX || payload_bytes > GX_PAYLOAD_MAX)
+		return -E2BIG;
+	*ret_frame = (struct rpc_frame){
+		.type = RPC_FRAME_REQUEST,
+		.code = request->method->id,
+		.message_bytes = (uint32_t)message_bytes,
+		.payload_bytes = payload_bytes,
+		.trace = request->trace,
+		.time_ms = remaining_ms(chan->env, request->deadline_ns),
+		.window = request->window,
+		.seq = request->seq,
+	};
+	return 0;
+}
+
+static int send_request(struct rpc_chan *chan, const struct rpc_request *request,
+			struct rpc_frame *frame)
+{
+	unsigned char small[SMALL_BYTES];
+	GX_AUTOFREE unsigned char *large = NULL;
+	unsigned char *packed = small;
+
+	if (frame->message_bytes > sizeof(small)) {
+		large = malloc(frame->message_bytes);
+		if (!large)
+			return -ENOMEM;
+		packed = large;
+	}
+	protobuf_c_message_pack(request->message, packed);
+	return send_frame(chan, frame, packed, request);
+}
+
+static int slot_start(struct rpc_chan *chan, const struct rpc_request *request,
+		      struct slot **ret_slot)
+{
+	struct slot *slot;
+	int r;
+
+	r = chan->failed;
+	if (r == 0 && chan->leaving)
+		r = -ESHUTDOWN;
+	if (r < 0)
+		return r;
+	slot = slot_take(chan);
+	if (!slot)
+		return -EBUSY;
+	if (!slot->has_wake) {
+		r = gx_env_cond_init(chan->env, &slot->wake);
+		if (r < 0) {
+			slot_give(chan, slot);
+			return r;
+		}
+		slot->has_wake = true;
+	}
+	slot->state = SLOT_WAITING;
+	slot->err = 0;
+	slot->deadline_ns = request->deadline_ns;
+	slot->method = request->method;
+	slot->payload_in = request->payload_in;
+	slot->payload_in_bytes = request->payload_in_bytes;
+	*ret_slot = slot;
+	return 0;
+}
+
+int rpc_chan_submit(struct rpc_chan *chan, const struct rpc_request *request, uint64_t *ret_call,
+		    bool *ret_sent)
+{
+	struct rpc_frame frame;
+	struct slot *slot;
+	uint64_t call;
+	bool sent = false;
+	int r;
+
+	r = fill_frame(chan, request, &frame);
+	if (r < 0)
+		goto out;
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	r = slot_start(chan, request, &slot);
+	call = r == 0 ? slot->call : 0;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	if (r < 0)
+		goto out;
+	frame.id = call;
+	r = send_request(chan, request, &frame);
+	/* A part of it may be on its way: the stream is of no more use. */
+	sent = r != -ENOMEM;
+	if (r < 0) {
+		gx_env_mutex_lock(chan->env, &chan->lock);
+		if (sent)
+			chan_fail(chan, r);
+		slot = slot_find(chan, call);
+		slot_give(chan, slot);
+		gx_env_mutex_unlock(chan->env, &chan->lock);
+		if (sent)
+			gx_env_shutdown(chan->env, chan->stream.fd);
+		goto out;
+	}
+	*ret_call = call;
+out:
+	if (ret_sent)
+		*ret_sent = sent;
+	return r;
+}
+
+/* -- receiving --------------------------------------------------------------------------- */
+
+/* Turns a reply's bytes into the waiting thread's struct rpc_reply. */
+static int reply_fill(struct slot *slot, const struct rpc_frame *frame, const void *message)
+{
+	struct rpc_reply *reply = slot->reply;
+
+	reply->status = frame->code;
+	reply->retry_after_ms = frame->time_ms;
+	reply->payload_bytes = frame->payload_bytes;
+	if (frame->code != RPC_STATUS_OK) {
+		size_t bytes = GX_MIN(frame->message_bytes, (uint32_t)GX_DETAIL_MAX);
+
+		memcpy(reply->detail, message, bytes);
+		reply->detail[bytes] = '\0';
+		return 0;
+	}
+	return rpc_arena_unpack(&reply->arena, slot->method->reply, message, frame->message_bytes,
+				&reply->message);
+}
+
+static void slot_done(struct rpc_chan *chan, struct slot *slot, int err)
+{
+	if (slot->state == SLOT_ABANDONED) {
+		slot_give(chan, slot);
+		return;
+	}
+	slot->state = SLOT_DONE;
+	slot->err = err;
+	slot_wake(chan, slot);
+}
+
+/* A reply's header and message are there; its payload may follow. Under the lock. */
+static int take_reply(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message)
+{
+	struct slot *slot = slot_find(chan, frame->id);
+	int r = 0;
+
+	if (!slot || slot->state == SLOT_DONE)
+		return -EPROTO; /* a reply to nothing */
+	chan->payload_left = frame->payload_bytes;
+	chan->payload = NULL;
+	if (slot->state == SLOT_WAITING) {
+		if (frame->payload_bytes > slot->payload_in_bytes)
+			r = -E2BIG;
+		else
+			chan->payload = slot->payload_in;
+		if (r == 0 && slot->reply) {
+			r = reply_fill(slot, frame, message);
+		} else if (r == 0) {
+			/* Submitted, not waited for yet: keep the bytes. */
+			slot->held = malloc(frame->message_bytes + 1);
+			if (slot->held)
+				memcpy(slot->held, message, frame->message_bytes);
+			else
+				r = -ENOMEM;
+			slot->frame = *frame;
+		}
+		if (r < 0)
+			chan->payload = NULL;
+	}
+	slot->err = r;
+	if (chan->payload_left > 0)
+		chan->payload_slot = slot;
+	else
+		slot_done(chan, slot, r);
+	return 0;
+}
+
+static void payload_progress(struct rpc_chan *chan, size_t bytes)
+{
+	if (chan->payload)
+		chan->payload += bytes;
+	chan->payload_left -= bytes;
+	if (chan->payload_left == 0 && chan->payload_slot) {
+		struct slot *slot = chan->payload_slot;
+
+		chan->payload_slot = NULL;
+		slot_done(chan, slot, slot->err);
+	}
+}
+
+static int take_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message)
+{
+	switch (frame->type) {
+	case RPC_FRAME_REPLY:
+		return take_reply(chan, frame, message);
+	case RPC_FRAME_GOAWAY:
+		chan->leaving = true;
+		return 0;
+	case RPC_FRAME_PROGRESS:
+		return 0; /* it has been heard from: that is all */
+	default:
+		return -EPROTO;
+	}
+}
+
+static const struct rpc_frame_limits reply_limits = {
+	.types = UINT32_C(1) << RPC_FRAME_REPLY | UINT32_C(1) << RPC_FRAME_GOAWAY |
+		 UINT32_C(1) << RPC_FRAME_PROGRESS | UINT32_C(1) << RPC_FRAME_PUSH,
+	.message_max = GX_MESSAGE_MAX,
+	.payload_max = GX_PAYLOAD_MAX,
+};
+
+/* The frame at the start of in[] if it is whole: 1, 0 if not yet, or an error. */
+static int next_frame(struct rpc_chan *chan, struct rpc_frame *ret_frame,
+		      const unsigned char **ret_message)
+{
+	const unsigned char *p = chan->in + chan->in_begin;
+	size_t have = chan->in_end - chan->in_begin;
+	size_t total;
+	int r;
+
+	if (have < RPC_FRAME_HEADER_BYTES)
+		return 0;
+	r = rpc_frame_decode(p, &reply_limits, ret_frame, NULL);
+	if (r < 0)
+		return r;
+	total = RPC_FRAME_HEADER_BYTES + ret_frame->message_bytes;
+	if (have < total) {
+		if (total > chan->in_size) {
+			unsigned char *bigger = malloc(total);
+
+			if (!bigger)
+				return -ENOMEM;
+			memcpy(bigger, p, have);
+			free(chan->in);
+			chan->in = bigger;
+			chan->in_size = total;
+			chan->in_begin = 0;
+			chan->in_end = have;
+		}
+		return 0;
+	}
+	r = rpc_frame_verify(p, p + RPC_FRAME_HEADER_BYTES, ret_frame->message_bytes, chan->secret);
+	if (r < 0)
+		return r;
+	*ret_message = p + RPC_FRAME_HEADER_BYTES;
+	chan->in_begin += total;
+	return 1;
+}
+
+/* Moves what is left of in[] to its start, so that there is room behind it. */
+static void compact(struct rpc_chan *chan)
+{
+	size_t left = chan->in_end - chan->in_begin;
+
+	if (chan->in_begin > 0 && left > 0)
+		memmove(chan->in, chan->in + chan->in_begin, left);
+	chan->in_begin = 0;
+	chan->in_end = left;
+}
+
+/* Deals with all that is in in[]. Under the lock, by the reader. */
+static int take_buffered(struct rpc_chan *chan)
+{
+	for (;;) {
+		const unsigned char *message;
+		struct rpc_frame frame;
+		int r;
+
+		if (chan->payload_left > 0) {
+			size_t part = GX_MIN(chan->in_end - chan->in_begin, chan->payload_left);
+
+			if (part == 0)
+				break;
+			if (chan->payload)
+				memcpy(chan->payload, chan->in + chan->in_begin, part);
+			chan->in_begin += part;
+			payload_progress(chan, part);
+			continue;
+		}
+		r = next_frame(chan, &frame, &message);
+		if (r == 0)
+			break;
+		if (r == 1)
+			r = take_frame(chan, &frame, message);
+		if (r < 0)
+			return r;
+	}
+	compact(chan);
+	return 0;
+}
+
+/*
+ * One read from the stream, by the reader, without the lock: payload straight
+ * to its place, the rest into in[]. The count of payload bytes in *ret_direct.
+ */
+static int read_some(struct rpc_chan *chan, int64_t deadline_ns, size_t *ret_direct)
+{
+	struct iovec iov[2];
+	size_t direct = 0;
+	int count = 0;
+	ssize_t n;
+
+	if (chan->payload && chan->payload_left > 0) {
+		direct = chan->payload_left;
+		iov[count++] = (struct iovec){chan->payload, direct};
+	}
+	iov[count++] = (struct iovec){chan->in + chan->in_end, chan->in_size - chan->in_end};
+	n = rpc_stream_readv(&chan->stream, iov, count, deadline_ns);
+	if (n <= 0)
+		return n < 0 ? (int)n : -ECONNRESET;
+	direct = GX_MIN(direct, (size_t)n);
+	chan->in_end += (size_t)n - direct;
+	*ret_direct = direct;
+	return 0;
+}
+
+/*
+ * Reads for everybody until `slot` has its reply or its time is up. Called and
+ * returns under the lock.
+ */
+static void read_for_all(struct rpc_chan *chan, struct slot *slot)
+{
+	chan->reading = true;
+	while (slot->state == SLOT_WAITING && chan->failed == 0) {
+		size_t direct = 0;
+		int r;
+
+		chan->direct_slot = chan->payload ? chan->payload_slot : NULL;
+		gx_env_mutex_unlock(chan->env, &chan->lock);
+		r = read_some(chan, slot->deadline_ns, &direct);
+		gx_env_mutex_lock(chan->env, &chan->lock);
+		if (chan->direct_slot) {
+			struct slot *other = chan->direct_slot;
+
+			chan->direct_slot = NULL;
+			if (chan->failed != 0)
+				slot_wake(chan, other); /* it waits to have its memory back */
+		}
+		if (chan->failed != 0 || r == -ETIMEDOUT)
+			break;
+		if (r == 0 && direct > 0)
+			payload_progress(chan, direct);
+		if (r == 0)
+			r = take_buffered(chan);
+		if (r < 0)
+			chan_fail(chan, r);
+	}
+	pass_reading(chan);
+}
+
+/*
+ * The call's time is up. Its slot stays until the late reply comes, but the
+ * caller's memory must not be touched any more. If another thread is reading
+ * into it at this moment the only way to get it back is to end the stream.
+ */
+static void slot_expire(struct rpc_chan *chan, struct slot *slot)
+{
+	slot->reply = NULL;
+	if (chan->direct_slot == slot) {
+		slot->state = SLOT_DONE;
+		chan_fail(chan, -ECONNRESET);
+		gx_env_shutdown(chan->env, chan->stream.fd);
+		slot->asleep = true;
+		while (chan->direct_slot == slot)
+			gx_env_cond_wait(chan->env, &slot->wake, &chan->lock, GX_FOREVER);
+		slot->asleep = false;
+		slot_give(chan, slot);
+		return;
+	}
+	slot->state = SLOT_ABANDONED;
+	if (chan->payload_slot == slot)
+		chan->payload = NULL;
+}
+
+/* Waits for the reply, reading or letting another thread read. False: the time is up. */
+static bool slot_wait(struct rpc_chan *chan, struct slot *slot)
+{
+	while (slot->state == SLOT_WAITING) {
+		int r = 0;
+
+		if (!chan->reading) {
+			read_for_all(chan, slot);
+			if (slot->state == SLOT_WAITING)
+				return false;
+			continue;
+		}
+		slot->asleep = true;
+		r = gx_env_cond_wait(chan->env, &slot->wake, &chan->lock, slot->deadline_ns);
+		slot->asleep = false;
+		if (r == -ETIMEDOUT && slot->state == SLOT_WAITING) {
+			/* The reading may just have been passed to us: somebody must take it. */
+			if (!chan->reading)
+				pass_reading(chan);
+			return false;
+		}
+	}
+	return true;
+}
+
+int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_reply)
+{
+	struct slot *slot;
+	int r;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	slot = slot_find(chan, call);
+	gx_assert(slot && !slot->reply);
+	slot->reply = ret_reply;
+	if (slot->held) {
+		r = reply_fill(slot, &slot->frame, slot->held);
+		if (slot->err == 0)
+			slot->err = r;
+	}
+	if (slot_wait(chan, slot)) {
+		r = slot->err;
+		slot_give(chan, slot);
+	} else {
+		r = -ETIMEDOUT;
+		slot_expire(chan, slot);
+	}
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return r;
+}
+
+/* -- push channels --------------------------------------------------------------------------- */
+
+void rpc_push_message_init(struct rpc_push_message *push)
+{
+	memset(push, 0, offsetof(struct rpc_push_message, arena));
+	rpc_arena_init(&push->arena, GX_UNPACK_MAX);
+}
+
+void rpc_push_message_fini(struct rpc_push_message *push)
+{
+	rpc_arena_clear(&push->arena);
+}
+
+static int take_push(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
+		     struct rpc_push_message *push)
+{
+	const struct rpc_method *method = rpc_method_find(frame->code);
+	int r;
+
+	if (frame->type == RPC_FRAME_GOAWAY)
+		return -ESHUTDOWN;
+	if (frame->type != RPC_FRAME_PUSH || frame->payload_bytes > 0)
+		return -EPROTO;
+	/* A missing number means a missed invalidation: the caller must forget all it knows. */
+	if (frame->seq != chan->push_seq + 1)
+		return -EPROTO;
+	chan->push_seq = frame->seq;
+	if (!method || !(method->flags & RPC_F_PUSH))
+		return -ENOSYS;
+	rpc_arena_clear(&push->arena);
+	r = rpc_arena_unpack(&push->arena, method->request, message, frame->message_bytes,
+			     &push->message);
+	if (r < 0)
+		return r;
+	push->seq = frame->seq;
+	push->method = method;
+	return 0;
+}
+
+int rpc_chan_receive(struct rpc_chan *chan, int64_t deadline_ns, struct rpc_push_message *ret_push)
+{
+	for (;;) {
+		const unsigned char *message;
+		struct rpc_frame frame;
+		size_t direct;
+		int r = next_frame(chan, &frame, &message);
+
+		if (r == 1)
+			return take_push(chan, &frame, message, ret_push);
+		if (r == 0) {
+			compact(chan);
+			r = read_some(chan, deadline_ns, &direct);
+		}
+		if (r < 0)
+			return r;
+	}
+}
+
+int rpc_chan_ack(struct rpc_chan *chan, uint64_t seq, int64_t deadline_ns)
+{
+	struct rpc_frame frame = {.type = RPC_FRAME_PUSH_ACK, .seq = seq};
+	struct rpc_request request = {.deadline_ns = deadline_ns};
+
+	return send_frame(chan, &frame, NULL, &request);
+}

@@ -1,0 +1,6 @@
+test_lib_SRCS := $(filter-out tests/lib/fault_alloc.c tests/lib/sim_alloc.c,$(wildcard tests/lib/*.c))
+unit_TESTS  := $(wildcard tests/unit/test_*.c)
+fault_TESTS := $(wildcard tests/fault/test_*.c)
+sim_TESTS   := $(wildcard tests/sim/test_*.c)
+fuzz_TESTS  := $(wildcard tests/fuzz/fuzz_*.c)
+test_TOOLS  := $(wildcard tests/tools/*.c)

@@ -1,0 +1,97 @@
+#include "tests/lib/fault_alloc.h"
+#include "common/gx_base.h"
+#include <stdatomic.h>
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *p, size_t bytes);
+void __real_free(void *p);
+
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *p, size_t bytes);
+void *__wrap_reallocarray(void *p, size_t count, size_t bytes);
+void __wrap_free(void *p);
+char *__wrap_strdup(const char *s);
+char *__wrap_strndup(const char *s, size_t bytes_max);
+
+static _Atomic uint64_t fail_at; /* 0: never */
+static _Atomic uint64_t count;
+static _Atomic bool fired;
+
+void fault_alloc_set(uint64_t nth)
+{
+	atomic_store(&fail_at, 0);
+	atomic_store(&count, 0);
+	atomic_store(&fired, false);
+	atomic_store(&fail_at, nth);
+}
+
+uint64_t fault_alloc_count(void)
+{
+	return atomic_load(&count);
+}
+
+bool fault_alloc_fired(void)
+{
+	return atomic_load(&fired);
+}
+
+static bool strikes(void)
+{
+	uint64_t n = atomic_fetch_add(&count, 1) + 1;
+
+	if (n != atomic_load(&fail_at))
+		return false;
+	atomic_store(&fired, true);
+	errno = ENOMEM;
+	return true;
+}
+
+void *__wrap_malloc(size_t bytes)
+{
+	return strikes() ? NULL : __real_malloc(bytes);
+}
+
+void *__wrap_calloc(size_t n, size_t bytes)
+{
+	return strikes() ? NULL : __real_calloc(n, bytes);
+}
+
+void *__wrap_realloc(void *p, size_t bytes)
+{
+	return strikes() ? NULL : __real_realloc(p, bytes);
+}
+
+void *__wrap_reallocarray(void *p, size_t n, size_t bytes)
+{
+	size_t total;
+
+	if (__builtin_mul_overflow(n, bytes, &total)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	return __wrap_realloc(p, total);
+}
+
+void __wrap_free(void *p)
+{
+	__real_free(p);
+}
+
+char *__wrap_strndup(const char *s, size_t bytes_max)
+{
+	size_t bytes = strnlen(s, bytes_max);
+	char *copy = __wrap_malloc(bytes + 1);
+
+	if (copy != NULL) {
+		memcpy(copy, s, bytes);
+		copy[bytes] = '\0';
+	}
+	return copy;
+}
+
+char *__wrap_strdup(const char *s)
+{
+	return __wrap_strndup(s, strlen(s));
+}
