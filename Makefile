@@ -129,9 +129,10 @@ $(BUILD)/bin/$(1): $(call objs,$(2)) $(PRODUCT_LIBS)
 endef
 $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),$($(p)_SRCS))))
 
-# Tests and benchmarks: one binary per file; support objects from tests/lib.
+# Tests and benchmarks: one binary per file; support objects from tests/lib,
+# and the echo service, so that there is something to call.
 TEST_LIBS := $(LIB_SIM) $(PRODUCT_LIBS)
-TEST_SUPPORT := $(call objs,$(test_lib_SRCS))
+TEST_SUPPORT := $(call objs,$(test_lib_SRCS) $(echo_service_SRCS))
 # Fault and simulation tests see our own allocations (not libc's, not OpenSSL's).
 WRAP_ALLOC := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=strdup,--wrap=strndup,--wrap=reallocarray
 define test_program
@@ -143,7 +144,7 @@ endef
 $(foreach t,$(unit_TESTS) $(test_TOOLS),$(eval $(call test_program,$(t),,)))
 $(foreach t,$(fault_TESTS),$(eval $(call test_program,$(t),$(WRAP_ALLOC),tests/lib/fault_alloc.c)))
 $(foreach t,$(sim_TESTS),$(eval $(call test_program,$(t),$(WRAP_ALLOC),tests/lib/sim_alloc.c)))
-$(foreach t,$(bench_PROGRAMS),$(eval $(call test_program,$(t),,)))
+$(foreach t,$(bench_PROGRAMS),$(eval $(call test_program,$(t),,$(bench_lib_SRCS))))
 
 # Fuzzers: each is a libFuzzer target with clang, and with any compiler a program that runs its corpus.
 $(foreach t,$(fuzz_TESTS),$(eval $(call test_program,$(t),,tests/fuzz/standalone.c)))

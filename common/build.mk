@@ -12,6 +12,7 @@ common_SRCS := $(wildcard \
 	common/gx_fault.c \
 	common/gx_hist.c \
 	common/gx_log.c \
+	common/gx_loop.c \
 	common/gx_loop_poll.c \
 	common/gx_loop_uv.c \
 	common/gx_num.c \

@@ -25,8 +25,8 @@ enum gx_addr_kind {
 
 struct gx_addr {
 	enum gx_addr_kind kind;
-	socklen_t sa_bytes;		 /* INET, UNIX */
-	struct sockaddr_storage sa;	 /* INET, UNIX */
+	socklen_t sa_bytes;              /* INET, UNIX */
+	struct sockaddr_storage sa;      /* INET, UNIX */
 	char mem_name[GX_NAME_USER_MAX]; /* MEM: "host:port" or any name */
 };
 

@@ -31,7 +31,7 @@
 #define GX_UNLIKELY(x) __builtin_expect(!!(x), 0)
 
 #define GX_COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-#define GX_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr) - offsetof(type, member)))
+#define GX_CONTAINER_OF(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 #define GX_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define GX_MAX(a, b) ((a) > (b) ? (a) : (b))
 
@@ -91,7 +91,7 @@ const char *gx_strerror(int err);
 /* Bounded copy that always terminates; -E2BIG (and an empty dst) when src does not fit. */
 GX_MUST_CHECK int gx_strcpy(char *dst, size_t dst_bytes, const char *src);
 
-/* snprintf that reports truncation: 0, or -E2BIG when the text was cut (dst is still terminated). */
+/* snprintf that reports truncation: 0, or -E2BIG when the text was cut (and terminated). */
 int gx_format(char *dst, size_t dst_bytes, const char *fmt, ...) GX_PRINTF(3, 4);
 
 #include "common/gx_banned.h"

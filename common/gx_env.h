@@ -32,8 +32,8 @@
 struct gx_env;
 
 /* Deadlines. */
-#define GX_NOWAIT INT64_C(0)	      /* never block: -EAGAIN instead */
-#define GX_FOREVER INT64_MAX	      /* block as long as it takes */
+#define GX_NOWAIT INT64_C(0) /* never block: -EAGAIN instead */
+#define GX_FOREVER INT64_MAX /* block as long as it takes */
 
 /* Events for gx_env_poll() and gx_loop. ERR and HUP are reported as readable. */
 #define GX_READABLE 1u
@@ -126,7 +126,7 @@ struct gx_env_ops {
 struct gx_env {
 	const struct gx_env_ops *ops;
 	struct gx_fault *fault; /* NULL in production */
-	bool simulated;		/* true: gx_loop_new() picks the poll loop, TLS is not offered */
+	bool simulated;         /* true: gx_loop_new() picks the poll loop, TLS is not offered */
 };
 
 /* The real machine. One shared object without state; never freed. */
@@ -175,8 +175,8 @@ GX_MUST_CHECK ssize_t gx_env_pread(struct gx_env *env, int fd, void *buf, size_t
 GX_MUST_CHECK int gx_env_pwrite(struct gx_env *env, int fd, const void *buf, size_t bytes,
 				uint64_t offset);
 /* As gx_env_pwrite for a vector (at most 64 entries). */
-GX_MUST_CHECK int gx_env_pwritev(struct gx_env *env, int fd, const struct iovec *iov,
-				 int iov_count, uint64_t offset);
+GX_MUST_CHECK int gx_env_pwritev(struct gx_env *env, int fd, const struct iovec *iov, int iov_count,
+				 uint64_t offset);
 GX_MUST_CHECK int gx_env_fdatasync(struct gx_env *env, int fd);
 GX_MUST_CHECK int gx_env_fsync(struct gx_env *env, int fd);
 GX_MUST_CHECK int gx_env_ftruncate(struct gx_env *env, int fd, uint64_t bytes);

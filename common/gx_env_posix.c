@@ -12,11 +12,9 @@
  * before each transfer (doubles the calls), setting SO_RCVTIMEO per call (the
  * same), non-blocking sockets (each wait is then two calls more).
  */
-/* Before ours, which bans readdir_r. */
-#include <dirent.h>
-
 #include "common/gx_env.h"
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <netdb.h>

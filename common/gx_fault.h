@@ -51,18 +51,18 @@ enum gx_fault_kind {
 #define X(name, err) GX_FAULT_##name,
 	GX_FAULT_KINDS(X)
 #undef X
-	GX_FAULT_COUNT
+		GX_FAULT_COUNT
 };
 
 struct gx_fault {
-	uint64_t kinds;		   /* bit per enum gx_fault_kind that counts; ~0 for all */
-	uint64_t nth;		   /* the call to fail, from 1; 0 never */
-	uint64_t repeat;	   /* how many calls in a row fail from there on; 0 means 1 */
-	int err;		   /* positive errno to fail with; 0: the kind's default */
-	size_t short_bytes;	   /* > 0: socket reads and writes move at most this much */
-	_Atomic uint64_t count;	   /* counted calls so far */
-	_Atomic uint64_t fired;	   /* how many were failed */
-	_Atomic int last_kind;	   /* the kind last failed, for messages */
+	uint64_t kinds;         /* bit per enum gx_fault_kind that counts; ~0 for all */
+	uint64_t nth;           /* the call to fail, from 1; 0 never */
+	uint64_t repeat;        /* how many calls in a row fail from there on; 0 means 1 */
+	int err;                /* positive errno to fail with; 0: the kind's default */
+	size_t short_bytes;     /* > 0: socket reads and writes move at most this much */
+	_Atomic uint64_t count; /* counted calls so far */
+	_Atomic uint64_t fired; /* how many were failed */
+	_Atomic int last_kind;  /* the kind last failed, for messages */
 };
 
 /* 0, or the negative errno this call is to fail with. `env` may have no fault attached. */

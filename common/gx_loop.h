@@ -104,6 +104,9 @@ void gx_timer_stop(struct gx_timer *timer);
 
 /* From any thread; the task's memory must stay until it ran. A queued task is not queued twice. */
 void gx_loop_post(struct gx_loop *loop, struct gx_task *task);
+/* Takes a queued task back: it will not run and its memory may go. On the loop's thread, or
+ * when the loop does not run; does nothing if the task is not queued. */
+void gx_loop_unpost(struct gx_loop *loop, struct gx_task *task);
 
 void gx_hook_start(struct gx_loop *loop, struct gx_hook *hook, int level, gx_hook_fn fn);
 void gx_hook_stop(struct gx_hook *hook);

@@ -1,10 +1,10 @@
 /*
  * gx_loop_impl.h - what the loop and its two ways of waiting share.
  *
- * The loop proper (turns, timers, posts, hooks; in gx_loop_poll.c) is one. A
+ * The loop proper (turns, timers, posts, hooks; in gx_loop.c) is one. A
  * backend only waits and says which descriptors are ready; it calls nobody
  * back, so the order within a turn and the rules for stopping watchers are the
- * same on both. Included by gx_loop_poll.c and gx_loop_uv.c only.
+ * same on both. Included by gx_loop*.c only.
  */
 #ifndef GX_LOOP_IMPL_H
 #define GX_LOOP_IMPL_H
@@ -73,6 +73,7 @@ struct gx_loop {
 
 	struct gx_mutex lock; /* of what follows */
 	struct gx_task *posts, **posts_end;
+	struct gx_task *due; /* taken off posts in this turn, not run yet */
 	/* The loop's thread looks at these without the lock, to spare an idle turn the locking. */
 	_Atomic bool has_posts;
 	_Atomic bool stop;

@@ -2,7 +2,7 @@
  * gx_loop_uv.c - waiting with libuv: the backend of gx_loop on the real machine.
  *
  * Each turn of our loop is one iteration of libuv's, in which its callbacks
- * only note what happened (gx_loop_poll.c tells why). Signals are the
+ * only note what happened (gx_loop.c tells why). Signals are the
  * exception: their callback runs inside the wait, before the turn's timers.
  *
  * libuv closes handles late: the memory of a watcher is ours, freed in the

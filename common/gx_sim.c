@@ -11,6 +11,7 @@
  * such times of two machines is caught. When no fiber can run, time jumps to the
  * earliest timer.
  */
+#include "common/gx_sim.h"
 #include "common/gx_sim_impl.h"
 #include <stdio.h>
 #include <unistd.h>

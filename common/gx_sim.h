@@ -111,6 +111,8 @@ void gx_sim_reset_links(struct gx_sim_host *a, struct gx_sim_host *b);
 /*
  * Cuts the next connection made (from now on) once `bytes` have passed in the given
  * direction: bytes up to there arrive, then both ends see a reset. For "every point of loss".
+ * A second call, before that connection is made, is for the one after it, and so on (up to 8);
+ * UINT64_MAX lets one pass uncut.
  */
 enum gx_sim_direction { GX_SIM_TO_SERVER, GX_SIM_TO_CLIENT, GX_SIM_DIRECTION_COUNT };
 void gx_sim_cut_after(struct gx_sim *sim, enum gx_sim_direction direction, uint64_t bytes);

@@ -25,6 +25,7 @@
 #define SIM_CALL_NS 20     /* virtual cost of one env call */
 #define SIM_CALLS_MAX 1024 /* calls in a row after which a fiber must let others run */
 #define SIM_NAME_MAX 32
+#define SIM_CUTS_MAX 8
 
 /* Memory that belongs to the simulator. Never NULL. */
 void *sim_alloc(size_t bytes); /* zeroed */
@@ -214,8 +215,9 @@ struct gx_sim {
 	struct sim_listener *listeners;
 	struct sim_partition *partitions;
 	size_t partitions_count;
-	bool cut_armed[GX_SIM_DIRECTION_COUNT];
-	uint64_t cut_bytes[GX_SIM_DIRECTION_COUNT];
+	/* For the connections to come, in order. */
+	uint64_t cuts[GX_SIM_DIRECTION_COUNT][SIM_CUTS_MAX];
+	size_t cuts_count[GX_SIM_DIRECTION_COUNT];
 	uint64_t passed_bytes[GX_SIM_DIRECTION_COUNT];
 	uint64_t clients; /* to number unnamed mem clients */
 };

@@ -321,6 +321,19 @@ static void pipe_timer_fired(struct sim_timer *timer)
 	pipe_arm(pipe);
 }
 
+/* Where the next connection is to be cut in a direction. */
+static uint64_t take_cut(struct gx_sim *sim, unsigned direction)
+{
+	uint64_t *cuts = sim->cuts[direction];
+	uint64_t bytes = cuts[0];
+
+	if (sim->cuts_count[direction] == 0)
+		return UINT64_MAX;
+	sim->cuts_count[direction]--;
+	memmove(cuts, cuts + 1, sim->cuts_count[direction] * sizeof(*cuts));
+	return bytes;
+}
+
 static struct sim_conn *conn_new(struct gx_sim *sim, struct sim_sock *client,
 				 struct sim_sock *server)
 {
@@ -341,8 +354,7 @@ static struct sim_conn *conn_new(struct gx_sim *sim, struct sim_sock *client,
 		pipe->direction = (enum gx_sim_direction)d;
 		pipe->to = d == GX_SIM_TO_SERVER ? SERVER_END : CLIENT_END;
 		pipe->timer.fn = pipe_timer_fired;
-		pipe->cut_bytes = sim->cut_armed[d] ? sim->cut_bytes[d] : UINT64_MAX;
-		sim->cut_armed[d] = false;
+		pipe->cut_bytes = take_cut(sim, d);
 	}
 	DL_APPEND(sim->conns, conn);
 	return conn;
@@ -1103,8 +1115,8 @@ void gx_sim_reset_links(struct gx_sim_host *a, struct gx_sim_host *b)
 
 void gx_sim_cut_after(struct gx_sim *sim, enum gx_sim_direction direction, uint64_t bytes)
 {
-	sim->cut_armed[direction] = true;
-	sim->cut_bytes[direction] = bytes;
+	gx_assert(sim->cuts_count[direction] < SIM_CUTS_MAX);
+	sim->cuts[direction][sim->cuts_count[direction]++] = bytes;
 }
 
 uint64_t gx_sim_bytes(struct gx_sim *sim, enum gx_sim_direction direction)

@@ -1,6 +1,8 @@
 # shellcheck shell=bash
 # bash completion for gfs(1)
 
+_gfs_files() { mapfile -t COMPREPLY < <(compgen -f -- "$1"); }
+
 _gfs()
 {
 	local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
@@ -18,9 +20,18 @@ _gfs()
 		esac
 	done
 
+	# The value of an option.
 	case $previous in
-	-o | --key)
-		mapfile -t COMPREPLY < <(compgen -f -- "$current")
+	-o | --output | -k | --key)
+		_gfs_files "$current"
+		return
+		;;
+	--expires)
+		mapfile -t COMPREPLY < <(compgen -W 'never 30d 365d' -- "$current")
+		return
+		;;
+	-c | --count | -i | --interval | -W | --timeout)
+		COMPREPLY=()
 		return
 		;;
 	esac
@@ -29,15 +40,20 @@ _gfs()
 	'') words='key ping --help --version' ;;
 	key)
 		case $action in
-		'') words='new add --help' ;;
-		new) words='user: host: -o --help' ;;
-		*)
-			mapfile -t COMPREPLY < <(compgen -f -- "$current")
-			return
-			;;
+		'') words='new add remove list --help' ;;
+		new) words='user: host: --output --expires --admin --help' ;;
+		add) words='--replace --help' ;;
+		remove) words='--help' ;;
+		list) words='--json --help' ;;
+		*) words='' ;;
 		esac
+		# Tables and key files are arguments everywhere but after "new".
+		if [ -n "$action" ] && [ "$action" != new ] && [[ $current != -* ]]; then
+			_gfs_files "$current"
+			return
+		fi
 		;;
-	ping) words='--key -c --json --help' ;;
+	ping) words='--key --count --interval --timeout --quiet --insecure --json --help tls: unix:' ;;
 	*) words='' ;;
 	esac
 	mapfile -t COMPREPLY < <(compgen -W "$words" -- "$current")

@@ -38,12 +38,15 @@ struct rpc_chan {
 	char server[GX_NAME_USER_MAX + 1];
 	char remote[GX_ADDR_TEXT_MAX];
 
-	struct gx_mutex write_lock; /* one request at a time; level 1 */
-	struct gx_mutex lock;	    /* all below; level 2; never held while blocking */
+	struct gx_mutex lock;	    /* all below; never held while blocking */
+	bool writing;		    /* some thread writes: one request at a time */
+	unsigned write_waiters;
+	struct gx_cond writable;
 	int failed;		    /* negative errno: the channel is dead */
 	bool leaving;		    /* GOAWAY received */
 	bool reading;		    /* some thread reads */
 	unsigned load;		    /* slots in use */
+	unsigned sleepers;	    /* slots whose caller waits for another thread's reading */
 	uint64_t next_call;
 	struct slot slots[SLOTS];
 
@@ -178,7 +181,7 @@ int rpc_chan_open(const struct rpc_chan_options *options, struct rpc_chan **ret_
 	}
 	r = gx_env_mutex_init(chan->env, &chan->lock);
 	if (r == 0) {
-		r = gx_env_mutex_init(chan->env, &chan->write_lock);
+		r = gx_env_cond_init(chan->env, &chan->writable);
 		if (r < 0)
 			gx_env_mutex_fini(chan->env, &chan->lock);
 	}
@@ -194,8 +197,8 @@ void rpc_chan_close(struct rpc_chan *chan)
 {
 	if (!chan)
 		return;
+	gx_env_cond_fini(chan->env, &chan->writable);
 	gx_env_mutex_fini(chan->env, &chan->lock);
-	gx_env_mutex_fini(chan->env, &chan->write_lock);
 	chan_free(chan);
 }
 
@@ -258,6 +261,18 @@ static void slot_give(struct rpc_chan *chan, struct slot *slot)
 	chan->load--;
 }
 
+static int slot_sleep(struct rpc_chan *chan, struct slot *slot, int64_t deadline_ns)
+{
+	int r;
+
+	slot->asleep = true;
+	chan->sleepers++;
+	r = gx_env_cond_wait(chan->env, &slot->wake, &chan->lock, deadline_ns);
+	chan->sleepers--;
+	slot->asleep = false;
+	return r;
+}
+
 static void slot_wake(struct rpc_chan *chan, struct slot *slot)
 {
 	if (slot->asleep)
@@ -279,12 +294,13 @@ static void chan_fail(struct rpc_chan *chan, int err)
 	}
 }
 
-/* Gives the reading on to one of those who wait. */
+/* Gives the reading on to one of those who wait; one that is done already would not take it. */
 static void pass_reading(struct rpc_chan *chan)
 {
 	chan->reading = false;
-	for (size_t i = 0; i < SLOTS; i++) {
-		if (chan->slots[i].asleep) {
+	/* A lone caller is the rule; it should not walk through all slots after each call. */
+	for (size_t i = 0; chan->sleepers > 0 && i < SLOTS; i++) {
+		if (chan->slots[i].asleep && chan->slots[i].state == SLOT_WAITING) {
 			slot_wake(chan, &chan->slots[i]);
 			return;
 		}
@@ -297,6 +313,16 @@ void rpc_chan_abort(struct rpc_chan *chan)
 	chan_fail(chan, -ECANCELED);
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 	gx_env_shutdown(chan->env, chan->stream.fd);
+}
+
+/*
+ * The stream has failed while another thread reads into this slot's memory: the caller may have
+ * it back only when that read has returned, which the shut-down makes it do.
+ */
+static void slot_settle(struct rpc_chan *chan, struct slot *slot)
+{
+	while (chan->direct_slot == slot)
+		slot_sleep(chan, slot, GX_FOREVER);
 }
 
 /* -- sending ---------------------------------------------------------------------------- */
@@ -312,9 +338,44 @@ static uint32_t remaining_ms(struct gx_env *env, int64_t deadline_ns)
 	return left < 1 ? 1 : (uint32_t)GX_MIN(left, (int64_t)UINT32_MAX);
 }
 
-/* `request` gives the deadline and the payload. */
+/*
+ * The right to write. No mutex: who waits for another's long write must not wait longer than its
+ * own deadline.
+ */
+static int write_begin(struct rpc_chan *chan, int64_t deadline_ns)
+{
+	int r = 0;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	chan->write_waiters++;
+	while (r == 0 && chan->writing)
+		r = gx_env_cond_wait(chan->env, &chan->writable, &chan->lock, deadline_ns);
+	chan->write_waiters--;
+	if (r == 0)
+		r = chan->failed;
+	if (r == 0)
+		chan->writing = true;
+	else if (!chan->writing && chan->write_waiters > 0)
+		gx_env_cond_signal(chan->env, &chan->writable);
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return r;
+}
+
+static void write_end(struct rpc_chan *chan)
+{
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	chan->writing = false;
+	if (chan->write_waiters > 0)
+		gx_env_cond_signal(chan->env, &chan->writable);
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+}
+
+/*
+ * `request` gives the deadline and the payload. *ret_sent: bytes may have left, so that after an
+ * error the stream is of no more use.
+ */
 static int send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
-		      const struct rpc_request *request)
+		      const struct rpc_request *request, bool *ret_sent)
 {
 	unsigned char header[RPC_FRAME_HEADER_BYTES];
 	struct iovec iov[2 + PAYLOAD_IOVS];
@@ -326,9 +387,12 @@ static int send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, cons
 	iov[1] = (struct iovec){(void *)message, frame->message_bytes};
 	for (int i = 0; i < request->payload_out_count; i++)
 		iov[count++] = request->payload_out[i];
-	gx_env_mutex_lock(chan->env, &chan->write_lock);
+	r = write_begin(chan, request->deadline_ns);
+	if (r < 0)
+		return r;
+	*ret_sent = true;
 	r = rpc_stream_write_all(&chan->stream, iov, count, request->deadline_ns);
-	gx_env_mutex_unlock(chan->env, &chan->write_lock);
+	write_end(chan);
 	return r;
 }
 
@@ -358,7 +422,7 @@ static int fill_frame(struct rpc_chan *chan, const struct rpc_request *request,
 }
 
 static int send_request(struct rpc_chan *chan, const struct rpc_request *request,
-			struct rpc_frame *frame)
+			struct rpc_frame *frame, bool *ret_sent)
 {
 	unsigned char small[SMALL_BYTES];
 	GX_AUTOFREE unsigned char *large = NULL;
@@ -371,7 +435,7 @@ static int send_request(struct rpc_chan *chan, const struct rpc_request *request
 		packed = large;
 	}
 	protobuf_c_message_pack(request->message, packed);
-	return send_frame(chan, frame, packed, request);
+	return send_frame(chan, frame, packed, request, ret_sent);
 }
 
 static int slot_start(struct rpc_chan *chan, const struct rpc_request *request,
@@ -425,18 +489,18 @@ int rpc_chan_submit(struct rpc_chan *chan, const struct rpc_request *request, ui
 	if (r < 0)
 		goto out;
 	frame.id = call;
-	r = send_request(chan, request, &frame);
-	/* A part of it may be on its way: the stream is of no more use. */
-	sent = r != -ENOMEM;
+	r = send_request(chan, request, &frame, &sent);
 	if (r < 0) {
 		gx_env_mutex_lock(chan->env, &chan->lock);
-		if (sent)
-			chan_fail(chan, r);
 		slot = slot_find(chan, call);
+		/* To the other calls our deadline is nothing but a broken connection. */
+		if (sent || chan->payload_slot == slot) {
+			chan_fail(chan, r == -ETIMEDOUT ? -ECONNRESET : r);
+			gx_env_shutdown(chan->env, chan->stream.fd);
+		}
+		slot_settle(chan, slot);
 		slot_give(chan, slot);
 		gx_env_mutex_unlock(chan->env, &chan->lock);
-		if (sent)
-			gx_env_shutdown(chan->env, chan->stream.fd);
 		goto out;
 	}
 	*ret_call = call;
@@ -701,10 +765,7 @@ static void slot_expire(struct rpc_chan *chan, struct slot *slot)
 		slot->state = SLOT_DONE;
 		chan_fail(chan, -ECONNRESET);
 		gx_env_shutdown(chan->env, chan->stream.fd);
-		slot->asleep = true;
-		while (chan->direct_slot == slot)
-			gx_env_cond_wait(chan->env, &slot->wake, &chan->lock, GX_FOREVER);
-		slot->asleep = false;
+		slot_settle(chan, slot);
 		slot_give(chan, slot);
 		return;
 	}
@@ -725,9 +786,7 @@ static bool slot_wait(struct rpc_chan *chan, struct slot *slot)
 				return false;
 			continue;
 		}
-		slot->asleep = true;
-		r = gx_env_cond_wait(chan->env, &slot->wake, &chan->lock, slot->deadline_ns);
-		slot->asleep = false;
+		r = slot_sleep(chan, slot, slot->deadline_ns);
 		if (r == -ETIMEDOUT && slot->state == SLOT_WAITING) {
 			/* The reading may just have been passed to us: somebody must take it. */
 			if (!chan->reading)
@@ -753,6 +812,7 @@ int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_re
 			slot->err = r;
 	}
 	if (slot_wait(chan, slot)) {
+		slot_settle(chan, slot);
 		r = slot->err;
 		slot_give(chan, slot);
 	} else {
@@ -825,6 +885,7 @@ int rpc_chan_ack(struct rpc_chan *chan, uint64_t seq, int64_t deadline_ns)
 {
 	struct rpc_frame frame = {.type = RPC_FRAME_PUSH_ACK, .seq = seq};
 	struct rpc_request request = {.deadline_ns = deadline_ns};
+	bool sent;
 
-	return send_frame(chan, &frame, NULL, &request);
+	return send_frame(chan, &frame, NULL, &request, &sent);
 }

@@ -21,8 +21,9 @@ struct rpc_client {
 	int64_t timeout_ns;
 	uint64_t trace_base;
 
-	struct gx_mutex connect_lock; /* one connects at a time; level 1 */
-	struct gx_mutex lock;	      /* all below; level 2 */
+	struct gx_mutex lock; /* all below */
+	bool connecting;      /* one thread connects at a time, and the others wait their time */
+	struct gx_cond connected;
 	struct pooled pool[CONNECTIONS_MAX];
 	unsigned connections_max;
 	uint64_t session;
@@ -69,17 +70,17 @@ int rpc_client_new(const struct rpc_client_options *options, struct rpc_client *
 	r = gx_env_mutex_init(client->env, &client->lock);
 	if (r < 0)
 		goto fail;
-	r = gx_env_mutex_init(client->env, &client->connect_lock);
+	r = gx_env_cond_init(client->env, &client->connected);
 	if (r < 0)
 		goto fail_lock;
 	r = gx_env_cond_init(client->env, &client->seq_free);
 	if (r < 0)
-		goto fail_connect_lock;
+		goto fail_connected;
 	*ret_client = client;
 	return 0;
 
-fail_connect_lock:
-	gx_env_mutex_fini(client->env, &client->connect_lock);
+fail_connected:
+	gx_env_cond_fini(client->env, &client->connected);
 fail_lock:
 	gx_env_mutex_fini(client->env, &client->lock);
 fail:
@@ -98,7 +99,7 @@ void rpc_client_free(struct rpc_client *client)
 		rpc_chan_close(client->pool[i].chan);
 	}
 	gx_env_cond_fini(client->env, &client->seq_free);
-	gx_env_mutex_fini(client->env, &client->connect_lock);
+	gx_env_cond_fini(client->env, &client->connected);
 	gx_env_mutex_fini(client->env, &client->lock);
 	rpc_tls_ctx_free(client->tls);
 	gx_wipe(client->key, sizeof(client->key));
@@ -117,7 +118,32 @@ uint64_t rpc_client_session(struct rpc_client *client)
 
 /* -- pool --------------------------------------------------------------------------------- */
 
-/* Opens a connection that belongs to our session. Under connect_lock. */
+/*
+ * Becomes the one who connects. A thread whose time is up while another is still at it must not
+ * wait for the other's deadline, so this is no mutex.
+ */
+static int connect_begin(struct rpc_client *client, int64_t deadline_ns)
+{
+	int r = 0;
+
+	gx_env_mutex_lock(client->env, &client->lock);
+	while (r == 0 && client->connecting)
+		r = gx_env_cond_wait(client->env, &client->connected, &client->lock, deadline_ns);
+	if (r == 0)
+		client->connecting = true;
+	gx_env_mutex_unlock(client->env, &client->lock);
+	return r;
+}
+
+static void connect_end(struct rpc_client *client)
+{
+	gx_env_mutex_lock(client->env, &client->lock);
+	client->connecting = false;
+	gx_env_cond_signal(client->env, &client->connected);
+	gx_env_mutex_unlock(client->env, &client->lock);
+}
+
+/* Opens a connection that belongs to our session. Between connect_begin() and _end(). */
 static int open_chan(struct rpc_client *client, enum rpc_channel channel, int64_t deadline_ns,
 		     struct gx_buf *errors, struct rpc_chan **ret_chan)
 {
@@ -153,7 +179,7 @@ static int open_chan(struct rpc_client *client, enum rpc_channel channel, int64_
 /* Under the lock. Closes connections nobody uses that are of no more use. */
 static void drop_failed(struct rpc_client *client)
 {
-	for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
+	for (unsigned i = 0; i < client->connections_max; i++) {
 		struct pooled *p = &client->pool[i];
 
 		if (p->chan && p->users == 0 && !rpc_chan_usable(p->chan)) {
@@ -168,7 +194,7 @@ static struct pooled *pick(struct rpc_client *client, bool busy_too)
 {
 	struct pooled *best = NULL;
 
-	for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
+	for (unsigned i = 0; i < client->connections_max; i++) {
 		struct pooled *p = &client->pool[i];
 
 		if (!p->chan || (p->users > 0 && !busy_too) || !rpc_chan_usable(p->chan))
@@ -184,19 +210,14 @@ static struct pooled *pick(struct rpc_client *client, bool busy_too)
 /* Under the lock: a place for one more connection, or NULL. */
 static struct pooled *vacancy(struct rpc_client *client)
 {
-	struct pooled *free_place = NULL;
-	unsigned open = 0;
-
-	for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
-		if (client->pool[i].chan)
-			open++;
-		else if (!free_place)
-			free_place = &client->pool[i];
-	}
-	return open < client->connections_max ? free_place : NULL;
+	for (unsigned i = 0; i < client->connections_max; i++)
+		if (!client->pool[i].chan)
+			return &client->pool[i];
+	return NULL;
 }
 
-static struct rpc_chan *take(struct rpc_client *client, bool busy_too, bool *ret_may_open)
+/* A connection for one more call; if there is none, whether one may be opened. */
+static struct rpc_chan *take(struct rpc_client *client, bool *ret_may_open)
 {
 	struct rpc_chan *chan = NULL;
 	struct pooled *p;
@@ -206,7 +227,7 @@ static struct rpc_chan *take(struct rpc_client *client, bool busy_too, bool *ret
 	if (!p) {
 		drop_failed(client);
 		*ret_may_open = vacancy(client) != NULL;
-		if (busy_too || !*ret_may_open)
+		if (!*ret_may_open)
 			p = pick(client, true);
 	}
 	if (p) {
@@ -221,7 +242,7 @@ int rpc_client_borrow(struct rpc_client *client, int64_t deadline_ns, struct gx_
 		      struct rpc_chan **ret_chan)
 {
 	bool may_open = false;
-	struct rpc_chan *chan = take(client, false, &may_open);
+	struct rpc_chan *chan = take(client, &may_open);
 	struct pooled *p;
 	int r;
 
@@ -229,10 +250,11 @@ int rpc_client_borrow(struct rpc_client *client, int64_t deadline_ns, struct gx_
 		*ret_chan = chan;
 		return 0;
 	}
-	gx_env_mutex_lock(client->env, &client->connect_lock);
-	/* While we waited for the lock another thread may have opened or returned one. */
-	chan = take(client, false, &may_open);
-	r = 0;
+	r = connect_begin(client, deadline_ns);
+	if (r < 0)
+		return r;
+	/* While we waited another thread may have opened or returned one. */
+	chan = take(client, &may_open);
 	if (!chan && !may_open)
 		r = -EAGAIN; /* all places are taken by connections that have failed */
 	if (!chan && r == 0)
@@ -241,13 +263,13 @@ int rpc_client_borrow(struct rpc_client *client, int64_t deadline_ns, struct gx_
 		r = 1;
 	if (r == 0) {
 		gx_env_mutex_lock(client->env, &client->lock);
-		/* Only connect_lock holders fill places, so the vacancy is still there. */
+		/* Only who connects fills places, so the vacancy is still there. */
 		p = vacancy(client);
 		gx_assert(p);
 		*p = (struct pooled){chan, 1};
 		gx_env_mutex_unlock(client->env, &client->lock);
 	}
-	gx_env_mutex_unlock(client->env, &client->connect_lock);
+	connect_end(client);
 	if (r < 0)
 		return r;
 	*ret_chan = chan;
@@ -257,7 +279,7 @@ int rpc_client_borrow(struct rpc_client *client, int64_t deadline_ns, struct gx_
 void rpc_client_return(struct rpc_client *client, struct rpc_chan *chan)
 {
 	gx_env_mutex_lock(client->env, &client->lock);
-	for (unsigned i = 0; i < CONNECTIONS_MAX; i++) {
+	for (unsigned i = 0; i < client->connections_max; i++) {
 		struct pooled *p = &client->pool[i];
 
 		if (p->chan != chan)
@@ -278,9 +300,11 @@ int rpc_client_open_push(struct rpc_client *client, int64_t deadline_ns, struct 
 {
 	int r;
 
-	gx_env_mutex_lock(client->env, &client->connect_lock);
+	r = connect_begin(client, deadline_ns);
+	if (r < 0)
+		return r;
 	r = open_chan(client, RPC_CHANNEL_PUSH, deadline_ns, errors, ret_chan);
-	gx_env_mutex_unlock(client->env, &client->connect_lock);
+	connect_end(client);
 	return r;
 }
 
@@ -322,6 +346,8 @@ struct attempt {
 	bool fail_fast;
 	struct gx_buf *errors;
 	bool maybe_done;	  /* an earlier try may have reached the server */
+	bool answered;		  /* the server has decided */
+	bool broken;		  /* a connection broke under it before */
 	uint64_t session_changes; /* when that was */
 	int64_t pause_ns;
 };
@@ -418,8 +444,10 @@ static int attempt_all(struct rpc_client *client, struct attempt *a, struct rpc_
 		bool sent;
 		int r = attempt_once(client, a, reply, &sent);
 
-		if (r == 0 && !rpc_status_retryable(reply->status))
+		if (r == 0 && !rpc_status_retryable(reply->status)) {
+			a->answered = true;
 			return rpc_status_to_errno(reply->status);
+		}
 		if (r == 0) {
 			/* The server did nothing, and says so. */
 			r = rpc_status_to_errno(reply->status);
@@ -434,11 +462,18 @@ static int attempt_all(struct rpc_client *client, struct attempt *a, struct rpc_
 		if (is_final(r) || r == -ENOTRECOVERABLE || (sent && !again_ok) ||
 		    (a->fail_fast && !sent))
 			return r;
-		/* A connection that broke is retried at once; one that cannot be made, later. */
-		if (!sent && !attempt_pause(client, a, 0))
+		/*
+		 * A connection that broke is retried at once, the first time; one that breaks
+		 * again, or cannot be made, later.
+		 */
+		if ((!sent || a->broken) && !attempt_pause(client, a, 0))
 			return r;
+		a->broken = a->broken || sent;
 		if (a->errors)
 			gx_buf_clear(a->errors);
+		/* It may hold half of a reply. */
+		rpc_reply_fini(reply);
+		rpc_reply_init(reply);
 	}
 }
 
@@ -475,7 +510,11 @@ int rpc_client_call(struct rpc_client *client, const struct rpc_method *method,
 	a.request.trace = client->trace_base + client->trace++;
 	gx_env_mutex_unlock(client->env, &client->lock);
 	r = attempt_all(client, &a, ret_reply);
-	if (a.request.seq)
+	if (a.request.seq) {
 		seq_end(client, a.request.seq);
+		/* No server said so: after a try that may have arrived nobody knows. */
+		if (r < 0 && a.maybe_done && !a.answered && r != -ETIMEDOUT)
+			r = -ENOTRECOVERABLE;
+	}
 	return r;
 }

@@ -13,7 +13,10 @@
  *	                         server does not know our session any more, the call
  *	                         ends with -ENOTRECOVERABLE (outcome unknown)
  *
- * and a server that cannot be reached is tried again, with growing pauses,
+ * A mutation that may have been done and about which the server could not be asked ends with
+ * -ETIMEDOUT or -ENOTRECOVERABLE; any other error means that it was not done.
+ *
+ * A server that cannot be reached is tried again, with growing pauses,
  * until the call's deadline, unless the call asks to fail fast.
  *
  * Thread-safe. Not fork-safe: a child must not use its parent's client.

@@ -21,6 +21,8 @@
 #define FREE_CALLS_MAX 256u
 /* Reads of one connection per readiness event, so that one busy peer is not alone. */
 #define READS_PER_EVENT 8
+/* A peer that takes nothing of what we send for this long is gone. */
+#define STALL_NS (30 * GX_NSEC_PER_SEC)
 
 /* -- pool of payload buffers --------------------------------------------------------- */
 
@@ -89,6 +91,7 @@ static void call_release(struct rpc_call *call)
 	struct rpc_conn *conn = call->conn;
 	struct rpc_server *server = conn->server;
 	void *buffer = call->pool_buffer;
+	size_t call_bytes = call->held_bytes;
 
 	rpc_call_clear(call);
 	if (server->free_call_count < FREE_CALLS_MAX) {
@@ -99,6 +102,7 @@ static void call_release(struct rpc_call *call)
 	}
 	gx_assert(conn->inflight > 0);
 	conn->inflight--;
+	server->held_bytes -= call_bytes;
 	if (conn->paused)
 		rpc_conn_mark_dirty(conn);
 	if (buffer)
@@ -126,6 +130,8 @@ void rpc_conn_send(struct rpc_conn *conn, const struct rpc_frame *frame, const v
 
 	if (conn->state == RPC_CONN_DEAD)
 		return;
+	if (conn->out.bytes == 0)
+		conn->sent_ns = gx_loop_now_ns(conn->server->loop);
 	rpc_frame_encode(frame, message, conn->secret, header);
 	r = rpc_out_append(&conn->out, header, sizeof(header));
 	if (r == 0)
@@ -184,6 +190,7 @@ void rpc_conn_close(struct rpc_conn *conn, const char *reason)
 		LL_DELETE2(server->pool_waiters, conn, wait_next);
 		conn->is_waiting = false;
 	}
+	gx_loop_unpost(server->loop, &conn->again);
 	if (conn->is_push)
 		HASH_DEL(server->push_conns, conn);
 	conn->is_push = false;
@@ -352,6 +359,10 @@ static void frame_request(struct rpc_conn *conn, const struct rpc_frame *frame, 
 		return;
 	}
 	r = rpc_dispatch_begin(call, frame, message);
+	call->held_bytes = call->arena.total;
+	if (frame->payload_bytes <= PAYLOAD_SMALL_BYTES)
+		call->held_bytes += frame->payload_bytes;
+	conn->server->held_bytes += call->held_bytes;
 	if (frame->payload_bytes == 0) {
 		if (r < 0)
 			rpc_call_finish(call, r);
@@ -393,7 +404,19 @@ static void conn_limits(struct rpc_conn *conn, struct rpc_frame_limits *ret_limi
 static bool has_room(const struct rpc_conn *conn)
 {
 	return conn->inflight < GX_INFLIGHT_PER_CONN_MAX &&
-	       conn->out.bytes < GX_OUT_QUEUE_PER_CONN_MAX && !conn->is_waiting;
+	       conn->out.bytes < GX_OUT_QUEUE_PER_CONN_MAX && !conn->is_waiting &&
+	       conn->server->held_bytes < GX_CALLS_PER_SERVER_MAX;
+}
+
+void rpc_conn_sweep(struct rpc_conn *conn, int64_t now)
+{
+	if (conn->out.bytes > 0 && now - conn->sent_ns > STALL_NS) {
+		conn->server->dispatcher->stats.dropped++;
+		rpc_conn_close(conn, "does not take its replies");
+	} else if (conn->paused && has_room(conn)) {
+		/* Held up by the calls of others, which do not wake us. */
+		rpc_conn_mark_dirty(conn);
+	}
 }
 
 /* Payload bytes from memory; the count used. */
@@ -501,10 +524,17 @@ static void conn_watch(struct rpc_conn *conn)
 		return;
 	if (!conn->paused)
 		events |= conn->state == RPC_CONN_TLS ? conn->stream.want : GX_READABLE;
+	/* What this turn queued leaves at its end: mostly there is nothing to wait for. */
 	if (conn->out.bytes > 0)
-		events |= GX_WRITABLE;
+		events |= conn->is_dirty ? conn->io.events & GX_WRITABLE : GX_WRITABLE;
 	if (events != conn->io.events && gx_io_set(&conn->io, events) < 0)
 		rpc_conn_close(conn, "cannot watch the socket");
+}
+
+/* Reads in the next turn, whether the socket has an event or not. */
+static void read_later(struct rpc_conn *conn)
+{
+	gx_loop_post(conn->server->loop, &conn->again);
 }
 
 /* Room was made: first what has been read already, then the socket again. */
@@ -519,8 +549,9 @@ static void conn_resume(struct rpc_conn *conn)
 		if (conn->state != RPC_CONN_DEAD)
 			gx_buf_consume(&conn->in, used);
 	}
-	/* Bytes inside the TLS library make no event: read them at the turn's end. */
-	rpc_conn_mark_dirty(conn);
+	/* Bytes inside the TLS library make no event. */
+	if (conn->state != RPC_CONN_DEAD && rpc_stream_pending(&conn->stream))
+		read_later(conn);
 }
 
 /* One read and what it brings. False: nothing more to get now. */
@@ -571,23 +602,16 @@ static void conn_read(struct rpc_conn *conn)
 
 	while (!conn->paused && i < READS_PER_EVENT && conn_read_once(conn))
 		i++;
-	/* TLS may hold more bytes that make no event: come back in the next turn. */
-	if (i == READS_PER_EVENT && conn->state != RPC_CONN_DEAD && conn->stream.tls &&
-	    !conn->is_posted) {
-		conn->is_posted = true;
-		conn->inflight++; /* keeps the memory until the task has run */
-		gx_loop_post(conn->server->loop, &conn->again);
-	}
+	/* TLS may hold more bytes that make no event. */
+	if (i == READS_PER_EVENT && conn->state != RPC_CONN_DEAD && conn->stream.tls)
+		read_later(conn);
 }
 
 static void on_again(struct gx_task *task)
 {
 	struct rpc_conn *conn = GX_CONTAINER_OF(task, struct rpc_conn, again);
 
-	conn->is_posted = false;
-	conn->inflight--;
-	if (conn->state != RPC_CONN_DEAD)
-		conn_read(conn);
+	conn_read(conn);
 	conn_watch(conn);
 }
 
@@ -637,8 +661,13 @@ void rpc_conn_flush(struct rpc_conn *conn)
 
 	if (conn->state == RPC_CONN_DEAD)
 		return;
-	if (conn->out.bytes > 0)
+	if (conn->out.bytes > 0) {
+		size_t before = conn->out.bytes;
+
 		r = rpc_out_flush(&conn->out, &conn->stream);
+		if (conn->out.bytes < before)
+			conn->sent_ns = gx_loop_now_ns(conn->server->loop);
+	}
 	if (r < 0 && r != -EAGAIN) {
 		rpc_conn_close(conn, gx_strerror(r));
 		return;

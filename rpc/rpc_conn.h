@@ -32,7 +32,7 @@ struct rpc_conn {
 	struct rpc_conn *half_prev, *half_next; /* server->half_open, oldest first */
 	struct rpc_conn *dirty_next;
 	struct rpc_conn *wait_next; /* server->pool_waiters */
-	bool is_dirty, is_half_open, is_waiting, is_posted;
+	bool is_dirty, is_half_open, is_waiting;
 	enum rpc_conn_state state;
 	struct rpc_stream stream;
 	struct gx_io io;
@@ -56,6 +56,7 @@ struct rpc_conn {
 	bool paused;		/* not read until room is made */
 	unsigned inflight;	/* calls not yet replied to, or whose payload is being sent */
 	struct rpc_out out;
+	int64_t sent_ns; /* while out is not empty: when the peer last took something */
 
 	/* Push channel only. */
 	struct rpc_push *pushes; /* sent, not acknowledged, oldest first */
@@ -81,6 +82,7 @@ struct rpc_server {
 	unsigned free_call_count;
 	void *pool; /* free payload buffers, linked through their first bytes */
 	uint64_t pool_buffers, pool_buffers_max; /* made; may be made */
+	size_t held_bytes; /* decoded requests in work, all connections */
 	unsigned char *scratch;
 	struct gx_hook turn_end;
 	struct gx_timer sweep;
@@ -100,6 +102,8 @@ void rpc_conn_free(struct rpc_conn *conn);
 void rpc_conn_flush(struct rpc_conn *conn);
 /* Flushes at the end of the turn. */
 void rpc_conn_mark_dirty(struct rpc_conn *conn);
+/* Now and then: ends it if the peer has stalled, resumes it if there is room again. */
+void rpc_conn_sweep(struct rpc_conn *conn, int64_t now);
 void rpc_conn_goaway(struct rpc_conn *conn);
 /* Queues a frame; a connection that cannot is closed. */
 void rpc_conn_send(struct rpc_conn *conn, const struct rpc_frame *frame, const void *message);

@@ -232,6 +232,16 @@ static void *pack_reply(struct rpc_call *call, uint32_t *ret_bytes)
 	return packed;
 }
 
+/* The handler succeeded but its reply cannot be sent. */
+static int pack_failed(struct rpc_call *call)
+{
+	if (call->method->flags & RPC_F_MUTATES)
+		return rpc_call_fail(call, -ENOTRECOVERABLE, "done, but the reply is lost");
+	if (call->arena.refused == -ENOMEM)
+		return -ENOMEM;
+	return rpc_call_fail(call, -E2BIG, "the reply is too large");
+}
+
 void rpc_call_finish(struct rpc_call *call, int err)
 {
 	const void *message = NULL;
@@ -243,8 +253,14 @@ void rpc_call_finish(struct rpc_call *call, int err)
 	if (err == 0) {
 		message = pack_reply(call, &bytes);
 		if (!message)
-			err = rpc_call_fail(call, -E2BIG, "the reply is too large");
+			err = pack_failed(call);
 	}
+	/*
+	 * Out of memory before the handler ran: nothing was done by this try, and an earlier one
+	 * may have been, so the answer is "again" and not "failed".
+	 */
+	if (err == -ENOMEM && call->state == CALL_DECODED)
+		err = -EAGAIN;
 	status = rpc_status_from_errno(err, &exact);
 	if (!exact)
 		gx_log(WARNING, "an error without a wire status became IO",

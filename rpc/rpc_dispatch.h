@@ -67,6 +67,7 @@ struct rpc_call {
 	ProtobufCMessage *request;
 	ProtobufCMessage *reply;
 	uint64_t payload_left; /* threaded: not read yet */
+	size_t held_bytes;     /* loop servers: charged to the server while in work */
 	void *pool_buffer;     /* loop servers: payload memory to give back */
 	int state;
 	struct rpc_arena arena;

@@ -23,8 +23,8 @@ int rpc_endpoint_parse(struct gx_env *env, const char *text, bool insecure,
 					       "tls: or plain:"
 					     : gx_strerror(r));
 	local = gx_addr_is_local(&endpoint.addr);
-	endpoint.tls = security == GX_SECURITY_TLS ||
-		       (security == GX_SECURITY_AUTO && !local && !insecure);
+	/* Even where plain is allowed, it has to be asked for by name. */
+	endpoint.tls = security == GX_SECURITY_TLS || (security == GX_SECURITY_AUTO && !local);
 	if (!endpoint.tls && !local) {
 		if (!insecure)
 			return complain(errors, -EPERM, text,
@@ -42,7 +42,11 @@ void rpc_endpoint_format(const struct rpc_endpoint *endpoint, char text[GX_ADDR_
 
 	gx_addr_format(&endpoint->addr, plain);
 	/* A path near the maximum of sockaddr_un still leaves room for the prefix. */
-	(void)gx_format(text, GX_ADDR_TEXT_MAX, "%s%s", endpoint->tls ? "tls:" : "", plain);
+	(void)gx_format(text, GX_ADDR_TEXT_MAX, "%s%s",
+			endpoint->tls	     ? "tls:"
+			: endpoint->insecure ? "plain:"
+					     : "",
+			plain);
 }
 
 const char *rpc_endpoint_transport(const struct rpc_endpoint *endpoint)

@@ -8,6 +8,7 @@
 
 #define NONCE_BYTES 32u
 #define MAC_BYTES 32u
+#define TRANSCRIPT_MAX (3 * GX_HELLO_MAX + 2 * GX_ADDR_TEXT_MAX)
 /* Handshake messages are small and flat: nothing honest unpacks to more. */
 #define UNPACK_MAX (16u * 1024)
 
@@ -133,7 +134,7 @@ void rpc_handshake_init_server(struct rpc_handshake *hs, struct gx_env *env,
 		.server_addr = *local,
 		.boot = server->boot,
 	};
-	gx_buf_init(&hs->transcript, 2 * GX_HELLO_MAX + 2 * GX_ADDR_TEXT_MAX);
+	gx_buf_init(&hs->transcript, TRANSCRIPT_MAX);
 	gx_buf_init(&hs->out, 4 * GX_HELLO_MAX);
 }
 
@@ -145,9 +146,29 @@ static int server_open_session(struct rpc_handshake *hs)
 	return r < 0 ? refuse(hs, r, "session refused") : 0;
 }
 
-static int server_welcome(struct rpc_handshake *hs, const unsigned char *mac)
+/*
+ * The server's mac: over the transcript and the welcome itself, mac left out, so that nobody
+ * changes the session on the way. Packed again from the fields: what a newer peer may add to the
+ * end stays covered.
+ */
+static int welcome_mac(struct rpc_handshake *hs, const unsigned char *key,
+		       const PbCore__Welcome *welcome, unsigned char ret_mac[MAC_BYTES])
+{
+	PbCore__Welcome bare = *welcome;
+	unsigned char packed[GX_HELLO_MAX];
+	int r;
+
+	bare.mac = (ProtobufCBinaryData){0, NULL};
+	if (pb_core__welcome__get_packed_size(&bare) > sizeof(packed))
+		return -E2BIG;
+	r = gx_buf_append(&hs->transcript, packed, pb_core__welcome__pack(&bare, packed));
+	return r < 0 ? r : transcript_mac(hs, key, label_server, ret_mac);
+}
+
+static int server_welcome(struct rpc_handshake *hs)
 {
 	PbCore__Welcome welcome = PB_CORE__WELCOME__INIT;
+	unsigned char mac[MAC_BYTES];
 	int r = server_open_session(hs);
 
 	if (r < 0)
@@ -158,9 +179,11 @@ static int server_welcome(struct rpc_handshake *hs, const unsigned char *mac)
 	welcome.session_known = hs->session_known;
 	welcome.boot = hs->boot;
 	welcome.server = (char *)hs->server->name;
-	if (mac) {
-		welcome.mac.data = (uint8_t *)mac;
-		welcome.mac.len = MAC_BYTES;
+	if (!hs->tls) {
+		r = welcome_mac(hs, hs->key, &welcome, mac);
+		if (r < 0)
+			return refuse(hs, r, "cannot make the welcome");
+		welcome.mac = (ProtobufCBinaryData){sizeof(mac), mac};
 	}
 	r = send_message(hs, RPC_FRAME_WELCOME, &welcome.base, false);
 	if (r < 0)
@@ -244,7 +267,7 @@ static int server_hello(struct rpc_handshake *hs, struct rpc_arena *arena, const
 			      strcmp(hs->claimed, hs->tls_peer->identity) != 0))
 		return refuse(hs, -EKEYREJECTED, "identity differs from the TLS one");
 	hs->peer = *hs->tls_peer;
-	return server_welcome(hs, NULL);
+	return server_welcome(hs);
 }
 
 static int server_proof(struct rpc_handshake *hs, struct rpc_arena *arena, const void *bytes,
@@ -267,12 +290,10 @@ static int server_proof(struct rpc_handshake *hs, struct rpc_arena *arena, const
 	if (!good || hs->refusal)
 		return refuse(hs, -EKEYREJECTED,
 			      hs->refusal ? hs->refusal : "wrong key or changed handshake");
-	r = transcript_mac(hs, hs->key, label_server, mac);
-	if (r == 0)
-		r = derive_secret(hs, hs->key);
+	r = derive_secret(hs, hs->key);
 	if (r < 0)
 		return refuse(hs, r, "cannot make the welcome");
-	return server_welcome(hs, mac);
+	return server_welcome(hs);
 }
 
 /* -- client ----------------------------------------------------------------------- */
@@ -294,7 +315,7 @@ int rpc_handshake_init_client(struct rpc_handshake *hs, struct gx_env *env,
 		.server_addr = *remote,
 		.channel = client->channel,
 	};
-	gx_buf_init(&hs->transcript, 2 * GX_HELLO_MAX + 2 * GX_ADDR_TEXT_MAX);
+	gx_buf_init(&hs->transcript, TRANSCRIPT_MAX);
 	gx_buf_init(&hs->out, 4 * GX_HELLO_MAX);
 	r = gx_env_random(env, nonce, sizeof(nonce));
 	if (r < 0)
@@ -351,10 +372,10 @@ static int client_challenge(struct rpc_handshake *hs, struct rpc_arena *arena, c
 static int client_check_mac(struct rpc_handshake *hs, const PbCore__Welcome *welcome)
 {
 	unsigned char mac[MAC_BYTES];
-	int r = transcript_mac(hs, hs->client.key, label_server, mac);
+	int r = derive_secret(hs, hs->client.key);
 
 	if (r == 0)
-		r = derive_secret(hs, hs->client.key);
+		r = welcome_mac(hs, hs->client.key, welcome, mac);
 	if (r < 0)
 		return fail(hs, r, "cannot check the welcome");
 	if (welcome->mac.len != MAC_BYTES || !gx_equal_secret(welcome->mac.data, mac, MAC_BYTES) ||

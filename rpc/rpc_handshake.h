@@ -6,7 +6,7 @@
  *	client HELLO (who, versions, features, nonce)
  *	server CHALLENGE (choice, nonce)
  *	client PROOF   mac = HMAC(K, "client" | transcript)
- *	server WELCOME mac = HMAC(K, "server" | transcript)
+ *	server WELCOME mac = HMAC(K, "server" | transcript | WELCOME without its mac)
  * transcript = HELLO | CHALLENGE | client address | server address. So a
  * replayed proof meets a new nonce, a changed version or feature word breaks
  * the mac (no downgrade), a mac reflected to its sender has the wrong role,

@@ -6,6 +6,9 @@
 #include <fcntl.h>
 #include <openssl/evp.h>
 
+/* One key as text: identity, 64 digits, two times and the words around them. */
+#define LINE_BYTES_MAX (GX_NAME_USER_MAX + 8 + 2 * RPC_KEY_BYTES + 112)
+
 struct keytab_entry {
 	struct rpc_key key;
 	UT_hash_handle hh; /* by key.identity; uthash keeps insertion order */
@@ -238,6 +241,9 @@ static int parse_line(char *line, struct rpc_key *ret_key, const char **ret_prob
 		} else if (strncmp(word, "expires=", 8) == 0) {
 			*ret_problem = "expires= wants never or a time like 2026-11-16T09:00:00Z";
 			r = parse_when(word + 8, &key.expires_ns);
+			/* 1970 is long over, but as a number it would mean never. */
+			if (r == 0 && key.expires_ns == 0 && strcmp(word + 8, "never") != 0)
+				r = -EINVAL;
 		} else if (strcmp(word, "admin") == 0) {
 			key.admin = true;
 		} else {
@@ -422,6 +428,21 @@ static int sync_parent(struct gx_env *env, const char *path)
 	return gx_env_sync_dir(env, dir);
 }
 
+static int write_and_rename(struct gx_env *env, const char *temporary, const char *path,
+			    const struct gx_buf *buf)
+{
+	int r = write_file(env, temporary, buf);
+
+	if (r == 0)
+		r = gx_env_rename(env, temporary, path);
+	if (r < 0) {
+		/* Secrets do not lie about. */
+		GX_IGNORE(gx_env_unlink(env, temporary));
+		return r;
+	}
+	return sync_parent(env, path);
+}
+
 int rpc_keytab_save(const struct rpc_keytab *tab, struct gx_env *env, const char *path)
 {
 	char temporary[GX_PATH_MAX];
@@ -432,6 +453,9 @@ int rpc_keytab_save(const struct rpc_keytab *tab, struct gx_env *env, const char
 	if (r < 0)
 		return -ENAMETOOLONG;
 	gx_buf_init(&buf, GX_KEYTAB_BYTES_MAX);
+	/* At once, since growing would leave copies of the keys behind. */
+	r = gx_buf_reserve(&buf, GX_MIN(HASH_COUNT(tab->entries) * (size_t)LINE_BYTES_MAX,
+					(size_t)GX_KEYTAB_BYTES_MAX));
 	for (struct keytab_entry *entry = tab->entries; r == 0 && entry; entry = entry->hh.next)
 		r = append_key(&buf, &entry->key);
 	if (r == 0) {
@@ -441,12 +465,7 @@ int rpc_keytab_save(const struct rpc_keytab *tab, struct gx_env *env, const char
 			r = 0;
 	}
 	if (r == 0)
-		r = write_file(env, temporary, &buf);
-	if (r == 0) {
-		r = gx_env_rename(env, temporary, path);
-		if (r == 0)
-			r = sync_parent(env, path);
-	}
+		r = write_and_rename(env, temporary, path, &buf);
 	gx_buf_wipe(&buf);
 	return r;
 }

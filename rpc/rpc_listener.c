@@ -6,6 +6,7 @@
 
 #define BACKLOG 1024
 #define ACCEPTS_PER_TURN 64
+#define RETRY_NS (100 * GX_NSEC_PER_MSEC)
 
 struct rpc_listener {
 	struct rpc_listener *next;
@@ -14,6 +15,17 @@ struct rpc_listener {
 	struct rpc_endpoint endpoint;
 };
 
+static void on_retry(struct gx_timer *timer);
+
+/* For want of descriptors, memory or threads: nobody may tell us when there are some again. */
+static void retry_later(struct rpc_listeners *listeners)
+{
+	int64_t at_ns = gx_loop_now_ns(listeners->loop) + RETRY_NS;
+
+	/* Without a timer either, only the owner's own calls of rpc_listeners_resume() are left. */
+	GX_IGNORE(gx_timer_start(listeners->loop, &listeners->retry, at_ns, on_retry));
+}
+
 static void set_paused(struct rpc_listeners *listeners, bool paused)
 {
 	struct rpc_listener *l;
@@ -21,9 +33,19 @@ static void set_paused(struct rpc_listeners *listeners, bool paused)
 	if (listeners->paused == paused)
 		return;
 	listeners->paused = paused;
-	/* Changing the interest of a live watcher needs no memory; the worst is an idle wake-up. */
 	LL_FOREACH(listeners->list, l)
-	GX_IGNORE(gx_io_set(&l->io, paused ? 0 : GX_READABLE));
+	{
+		/* One that cannot be paused only wakes in vain; one that cannot be resumed is deaf. */
+		if (gx_io_set(&l->io, paused ? 0 : GX_READABLE) < 0 && !paused)
+			listeners->paused = true;
+	}
+	if (!paused && listeners->paused)
+		retry_later(listeners);
+}
+
+static void on_retry(struct gx_timer *timer)
+{
+	rpc_listeners_resume(GX_CONTAINER_OF(timer, struct rpc_listeners, retry));
 }
 
 static void on_accept(struct gx_io *io, unsigned events GX_UNUSED)
@@ -47,6 +69,7 @@ static void on_accept(struct gx_io *io, unsigned events GX_UNUSED)
 			/* Out of descriptors, memory or threads: wait, do not spin. */
 			gx_log(WARNING, "cannot accept a connection", GX_KE(r));
 			set_paused(listeners, true);
+			retry_later(listeners);
 			return;
 		}
 	}
@@ -99,6 +122,7 @@ void rpc_listeners_close(struct rpc_listeners *listeners)
 {
 	struct gx_env *env = gx_loop_env(listeners->loop);
 
+	gx_timer_stop(&listeners->retry);
 	while (listeners->list) {
 		struct rpc_listener *l = listeners->list;
 

@@ -16,6 +16,7 @@ struct rpc_listeners {
 	struct rpc_tls_ctx *tls; /* made with the first TLS listener */
 	struct rpc_listener *list;
 	bool paused;
+	struct gx_timer retry; /* resumes after a failure to accept */
 	/* May a connection be accepted now? If not, listening is paused. */
 	bool (*has_room)(void *arg);
 	/* Takes over fd. An error (no memory, no threads) is logged and pauses accepting. */

@@ -271,6 +271,8 @@ static void conn_main(void *arg)
 		rpc_sessions_attach(serve->sessions, conn->session);
 		while (r == 0)
 			r = serve_one(conn);
+		if (r == -EPROTO && conn->stream.reason) /* TLS met a changed record */
+			refuse(conn, true, conn->stream.reason);
 		rpc_sessions_detach(serve->sessions, conn->session);
 	}
 	gx_env_mutex_lock(serve->env, &serve->lock);
@@ -286,6 +288,7 @@ static void conn_free(struct serve_conn *conn)
 	struct rpc_serve *serve = conn->serve;
 
 	gx_env_thread_join(serve->env, &conn->thread);
+	gx_loop_unpost(serve->loop, &conn->ended);
 	gx_env_mutex_lock(serve->env, &serve->lock);
 	DL_DELETE(serve->conns, conn);
 	serve->count--;
@@ -425,7 +428,6 @@ void rpc_serve_free(struct rpc_serve *serve)
 			gx_env_shutdown(serve->env, conn->stream.fd);
 	}
 	gx_env_mutex_unlock(serve->env, &serve->lock);
-	/* The loop does not run any more: the threads' last posts are of no use to us. */
 	while (serve->conns)
 		conn_free(serve->conns);
 	rpc_listeners_fini(&serve->listeners);

@@ -39,9 +39,11 @@ static void reap(struct rpc_server *server)
 {
 	struct rpc_conn *conn, *tmp;
 
+	/* All of them first: who hears that a push broke may end a call of another dead one. */
+	DL_FOREACH2(server->dead, conn, next)
+	rpc_conn_push_abort(conn);
 	DL_FOREACH_SAFE2(server->dead, conn, tmp, next)
 	{
-		rpc_conn_push_abort(conn);
 		if (conn->inflight == 0)
 			rpc_conn_free(conn);
 	}
@@ -53,7 +55,10 @@ static void check_drained(struct rpc_server *server)
 {
 	rpc_drained_fn fn = server->drained;
 
-	if (!server->draining || !fn || server->conns || server->dead)
+	if (!server->draining || !fn || server->conns)
+		return;
+	/* Deferred calls of closed connections have until the deadline; then finish() ends them. */
+	if (server->dead && gx_env_now_ns(server->env) < server->drain_deadline_ns)
 		return;
 	server->drained = NULL;
 	gx_timer_stop(&server->sweep);
@@ -71,6 +76,16 @@ static void flush_dirty(struct rpc_server *server)
 	}
 }
 
+static void on_sweep(struct gx_timer *timer);
+
+/* A sweep that cannot be set is tried again at the end of a turn, but a drain must not wait. */
+static void sweep_at(struct rpc_server *server, int64_t at_ns)
+{
+	if (gx_timer_start(server->loop, &server->sweep, at_ns, on_sweep) < 0 && server->draining)
+		while (server->conns)
+			rpc_conn_close(server->conns, "shutting down");
+}
+
 static void on_turn_end(struct gx_hook *hook)
 {
 	struct rpc_server *server = GX_CONTAINER_OF(hook, struct rpc_server, turn_end);
@@ -81,6 +96,8 @@ static void on_turn_end(struct gx_hook *hook)
 		/* Telling the senders of broken pushes may have ended calls elsewhere. */
 		flush_dirty(server);
 	}
+	if (!server->sweep.impl && !server->draining)
+		sweep_at(server, gx_loop_now_ns(server->loop) + SWEEP_NS);
 	check_drained(server);
 }
 
@@ -104,11 +121,14 @@ static void on_sweep(struct gx_timer *timer)
 	struct rpc_server *server = GX_CONTAINER_OF(timer, struct rpc_server, sweep);
 	int64_t now = gx_env_now_ns(server->env);
 	int64_t next = now + SWEEP_NS;
+	struct rpc_conn *conn, *tmp;
 
 	while (server->half_open && server->half_open->accepted_ns + server->handshake_ns < now) {
 		server->dispatcher->stats.dropped++;
 		rpc_conn_close(server->half_open, "did not authenticate in time");
 	}
+	DL_FOREACH_SAFE2(server->conns, conn, tmp, next)
+	rpc_conn_sweep(conn, now);
 	if (server->sessions)
 		rpc_sessions_expire(server->sessions);
 	if (server->draining) {
@@ -118,8 +138,7 @@ static void on_sweep(struct gx_timer *timer)
 	/* Accepting may have been paused for lack of descriptors, not of room. */
 	if (has_room(server))
 		rpc_listeners_resume(&server->listeners);
-	/* A sweep that cannot be set again (no memory) is tried at the next connection. */
-	GX_IGNORE(gx_timer_start(server->loop, &server->sweep, next, on_sweep));
+	sweep_at(server, next);
 }
 
 int rpc_server_new(const struct rpc_server_options *options, struct rpc_server **ret_server)
@@ -213,8 +232,5 @@ void rpc_server_drain(struct rpc_server *server, int64_t deadline_ns, rpc_draine
 		rpc_conn_close(server->half_open, "shutting down");
 	DL_FOREACH2(server->conns, conn, next)
 	rpc_conn_goaway(conn);
-	/* If even this timer cannot be set, end now rather than never. */
-	if (gx_timer_start(server->loop, &server->sweep, now, on_sweep) < 0)
-		while (server->conns)
-			rpc_conn_close(server->conns, "shutting down");
+	sweep_at(server, now);
 }

@@ -29,9 +29,11 @@ struct rpc_sessions {
 	struct gx_env *env;
 	struct gx_mutex lock;
 	int64_t linger_ns;
-	size_t reply_bytes; /* remembered, all sessions */
+	size_t bytes; /* of tables and remembered replies, all sessions */
 	struct rpc_session *by_id;
 };
+
+#define TABLE_BYTES (GX_REPLAY_PER_SESSION_MAX * sizeof(struct replay_entry))
 
 static const struct rpc_replay_ops replay_ops;
 
@@ -56,7 +58,7 @@ int rpc_sessions_new(struct gx_env *env, int64_t linger_ns, struct rpc_sessions 
 
 static void entry_clear(struct rpc_sessions *sessions, struct replay_entry *entry)
 {
-	sessions->reply_bytes -= entry->bytes;
+	sessions->bytes -= entry->bytes;
 	free(entry->message);
 	*entry = (struct replay_entry){.state = ENTRY_FREE};
 }
@@ -64,11 +66,13 @@ static void entry_clear(struct rpc_sessions *sessions, struct replay_entry *entr
 static void session_free(struct rpc_sessions *sessions, struct rpc_session *session)
 {
 	HASH_DEL(sessions->by_id, session);
-	if (session->entries)
+	if (session->entries) {
 		for (size_t i = 0; i < GX_REPLAY_PER_SESSION_MAX; i++) {
 			gx_assert(!session->entries[i].waiters);
 			entry_clear(sessions, &session->entries[i]);
 		}
+		sessions->bytes -= TABLE_BYTES;
+	}
 	free(session->entries);
 	free(session);
 }
@@ -145,7 +149,10 @@ int rpc_sessions_open(void *arg, const struct rpc_peer *peer, uint64_t asked, ui
 	if (session && strcmp(session->identity, peer->identity) != 0)
 		session = NULL;
 	known = session != NULL;
-	if (!known)
+	/* It must not expire before the connection is attached to it. */
+	if (known)
+		session->idle_since_ns = gx_env_now_ns(sessions->env);
+	else
 		r = session_make(sessions, peer, peer->by_ticket ? wanted : 0, &session);
 	if (r == 0) {
 		*ret_session = session->id;
@@ -246,9 +253,12 @@ static int begin_locked(struct rpc_sessions *sessions, struct rpc_session *sessi
 	if (call->frame.window == 0 || call->frame.window > seq)
 		return rpc_call_fail(call, -EPROTO, "impossible replay window");
 	if (!session->entries) {
+		if (sessions->bytes + TABLE_BYTES > GX_REPLAY_BYTES_MAX)
+			return rpc_call_fail(call, -EAGAIN, "the replay table is full");
 		session->entries = calloc(GX_REPLAY_PER_SESSION_MAX, sizeof(*session->entries));
 		if (!session->entries)
 			return -ENOMEM;
+		sessions->bytes += TABLE_BYTES;
 	}
 	trim(sessions, session, seq - call->frame.window);
 	if (seq <= session->acked)
@@ -257,7 +267,7 @@ static int begin_locked(struct rpc_sessions *sessions, struct rpc_session *sessi
 		return rpc_call_fail(call, -E2BIG, "too many results not acknowledged");
 	entry = entry_at(session, seq);
 	if (entry->state == ENTRY_FREE) {
-		if (sessions->reply_bytes > GX_REPLAY_BYTES_MAX)
+		if (sessions->bytes > GX_REPLAY_BYTES_MAX)
 			return rpc_call_fail(call, -EAGAIN, "the replay table is full");
 		*entry = (struct replay_entry){.state = ENTRY_RUNNING,
 					       .seq = seq,
@@ -299,8 +309,9 @@ static int replay_begin(struct rpc_replay *replay, struct rpc_call *call)
 		copy = rpc_call_alloc(call, bytes);
 		if (copy && bytes > 0)
 			memcpy(copy, entry->message, bytes);
+		/* Not -ENOMEM, which would deny what was done: asked again, it can be told. */
 		if (!copy)
-			r = -ENOMEM;
+			r = -EAGAIN;
 	}
 	gx_env_mutex_unlock(sessions->env, &sessions->lock);
 	if (r == RPC_ANSWERED)
@@ -336,7 +347,7 @@ static void replay_finish(struct rpc_replay *replay, struct rpc_call *call,
 			if (entry->message) {
 				memcpy(entry->message, message, frame->message_bytes);
 				entry->bytes = frame->message_bytes;
-				sessions->reply_bytes += entry->bytes;
+				sessions->bytes += entry->bytes;
 			} else {
 				/* Done, but the result cannot be told twice: say so if asked. */
 				entry->status = RPC_STATUS_UNKNOWN_OUTCOME;

@@ -37,12 +37,13 @@ int rpc_ticket_parse(const char *text, struct rpc_ticket *ret_ticket)
 	struct rpc_ticket ticket = {.session = 0};
 	enum rpc_identity_kind kind;
 	size_t count, identity_bytes, node_bytes;
+	char again[GX_IDENTITY_MAX];
+	const char *hex = text + strlen(PREFIX);
 
 	if (strncmp(text, PREFIX, strlen(PREFIX)) != 0)
 		return -EINVAL;
-	text += strlen(PREFIX);
-	count = strlen(text) / 2;
-	if (count < FIXED_BYTES || count > sizeof(bytes) || gx_hex_decode(text, bytes, count) < 0)
+	count = strlen(hex) / 2;
+	if (count < FIXED_BYTES || count > sizeof(bytes) || gx_hex_decode(hex, bytes, count) < 0)
 		return -EINVAL;
 	identity_bytes = bytes[25];
 	node_bytes = bytes[26];
@@ -57,6 +58,10 @@ int rpc_ticket_parse(const char *text, struct rpc_ticket *ret_ticket)
 	memcpy(ticket.node, bytes + FIXED_BYTES + identity_bytes, node_bytes);
 	if (strlen(ticket.identity) != identity_bytes || strlen(ticket.node) != node_bytes ||
 	    rpc_identity_parse(ticket.identity, &kind) < 0)
+		return -EINVAL;
+	/* One ticket has one text: upper-case digits would be a second one. */
+	rpc_ticket_format(&ticket, again);
+	if (strcmp(again, text) != 0)
 		return -EINVAL;
 	*ret_ticket = ticket;
 	return 0;

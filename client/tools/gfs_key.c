@@ -17,7 +17,7 @@ static void print_help(void)
 	       "the daemon. Both are mode 0600.\n\n"
 	       "Options:\n"
 	       "  -o, --output FILE   where to write the new key; must not exist\n"
-	       "      --expires TIME  a duration (30d, 12h) or a date (2027-01-31); default: never\n"
+	       "      --expires TIME  a duration (30d) or a date (2027-01-31); default: never\n"
 	       "      --admin         the identity may use administrative calls\n"
 	       "      --replace       an identity that is in the table gets the new key\n"
 	       "      --json          print the list as JSON\n"
@@ -33,9 +33,12 @@ struct options {
 static int parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option longs[] = {
-		{"output", required_argument, NULL, 'o'},  {"expires", required_argument, NULL, 'e'},
-		{"admin", no_argument, NULL, 'a'},	   {"replace", no_argument, NULL, 'r'},
-		{"json", no_argument, NULL, 'j'},	   {"help", no_argument, NULL, 'h'},
+		{"output", required_argument, NULL, 'o'},
+		{"expires", required_argument, NULL, 'e'},
+		{"admin", no_argument, NULL, 'a'},
+		{"replace", no_argument, NULL, 'r'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	int c;
@@ -255,10 +258,8 @@ int gfs_key_main(struct gx_env *env, int argc, char **argv)
 	static const struct {
 		const char *name;
 		int (*run)(struct gx_env *, const struct options *, int, char **);
-	} actions[] = {{"new", key_new},
-		       {"add", key_add},
-		       {"remove", key_remove},
-		       {"list", key_list}};
+	} actions[] = {
+		{"new", key_new}, {"add", key_add}, {"remove", key_remove}, {"list", key_list}};
 	struct options o = {0};
 	int code = parse_options(argc, argv, &o);
 

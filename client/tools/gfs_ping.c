@@ -32,8 +32,9 @@ struct ping {
 static void print_help(void)
 {
 	printf("Usage: gfs ping --key FILE [OPTION]... ADDRESS\n"
-	       "Measures round trips to the daemon at ADDRESS: HOST:PORT or unix:/PATH, optionally\n"
-	       "behind tls: or plain:. Without a prefix, TLS is used beyond this machine.\n\n"
+	       "Measures round trips to the daemon at ADDRESS: HOST:PORT or unix:/PATH,\n"
+	       "optionally behind tls: or plain:. Without a prefix, TLS is used beyond this\n"
+	       "machine.\n\n"
 	       "Options:\n"
 	       "  -k, --key FILE       who is asking; default: the environment's GFS_KEY\n"
 	       "  -c, --count N        number of round trips (10)\n"
@@ -48,10 +49,14 @@ static void print_help(void)
 static int parse_options(int argc, char **argv, struct ping *ping)
 {
 	static const struct option longs[] = {
-		{"key", required_argument, NULL, 'k'},	    {"count", required_argument, NULL, 'c'},
-		{"interval", required_argument, NULL, 'i'}, {"timeout", required_argument, NULL, 'W'},
-		{"quiet", no_argument, NULL, 'q'},	    {"insecure", no_argument, NULL, 'I'},
-		{"json", no_argument, NULL, 'j'},	    {"help", no_argument, NULL, 'h'},
+		{"key", required_argument, NULL, 'k'},
+		{"count", required_argument, NULL, 'c'},
+		{"interval", required_argument, NULL, 'i'},
+		{"timeout", required_argument, NULL, 'W'},
+		{"quiet", no_argument, NULL, 'q'},
+		{"insecure", no_argument, NULL, 'I'},
+		{"json", no_argument, NULL, 'j'},
+		{"help", no_argument, NULL, 'h'},
 		{NULL, 0, NULL, 0},
 	};
 	int c;
@@ -172,9 +177,8 @@ static void print_summary(const struct ping *ping)
 		gfs_json_string(stdout, ping->transport);
 		printf(", \"uptime_s\": %.3f, \"sent\": %llu, \"received\": %llu, "
 		       "\"min_us\": %.1f, \"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}\n",
-		       (double)ping->uptime_ns / 1e9,
-		       (unsigned long long)(h->count + ping->failed), (unsigned long long)h->count,
-		       least, p50, p99, most);
+		       (double)ping->uptime_ns / 1e9, (unsigned long long)(h->count + ping->failed),
+		       (unsigned long long)h->count, least, p50, p99, most);
 		return;
 	}
 	if (h->count > 0)

@@ -21,8 +21,6 @@ struct gfs_command {
 	int (*run)(struct gx_env *env, int argc, char **argv);
 };
 
-
-
 /* "gfs NAME: text" on standard error; evaluates to the exit code. */
 int gfs_fail(const char *command, int exit_code, const char *fmt, ...) GX_PRINTF(3, 4);
 /* The lines of an errors buffer, each behind "gfs NAME: "; or, if it is empty, the errno's text. */

@@ -10,12 +10,18 @@
 
 #define SINK_BYTES (256u * 1024)
 #define EMIT_MAX 10000u
+#define DELAY_MAX_MS 10000u /* a delayed call holds memory, even when its caller has gone */
 
 int echo_service_init(struct echo_service *echo, struct gx_env *env)
 {
+	int r;
+
 	memset(echo, 0, sizeof(*echo));
-	echo->env = env;
-	return gx_env_mutex_init(env, &echo->lock);
+	r = gx_env_mutex_init(env, &echo->lock);
+	/* Without env there is nothing for _fini to do. */
+	if (r == 0)
+		echo->env = env;
+	return r;
 }
 
 int echo_op_echo(struct rpc_call *call, const PbEcho__EchoRequest *request,
@@ -157,6 +163,8 @@ int echo_op_tally(struct rpc_call *call, const PbEcho__TallyRequest *request,
 	struct echo_service *echo = call->data;
 	int r = 0;
 
+	if (request->delay_ms > DELAY_MAX_MS)
+		return rpc_call_fail(call, -E2BIG, "at most %u ms of delay", DELAY_MAX_MS);
 	if (request->delay_ms > 0) {
 		if (!echo->loop)
 			return rpc_call_fail(call, -EOPNOTSUPP, "delays need a loop server");

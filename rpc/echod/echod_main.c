@@ -78,8 +78,8 @@ typedef int (*listen_fn)(void *server, const struct rpc_endpoint *endpoint,
 			 struct rpc_endpoint *ret_bound);
 
 /* Calls fn for each address of a comma-separated list. */
-static int each_address(struct gx_env *env, const char *list, struct gx_buf *errors, listen_fn fn,
-			void *server, struct gx_buf *bound_out)
+static int each_address(struct gx_env *env, const char *list, bool insecure, struct gx_buf *errors,
+			listen_fn fn, void *server, struct gx_buf *bound_out)
 {
 	int result = 0;
 
@@ -93,7 +93,7 @@ static int each_address(struct gx_env *env, const char *list, struct gx_buf *err
 		r = gx_format(text, sizeof(text), "%.*s", (int)bytes, list);
 		list += bytes + (list[bytes] == ',');
 		if (r == 0)
-			r = rpc_endpoint_parse(env, text, conf.insecure, &endpoint, errors);
+			r = rpc_endpoint_parse(env, text, insecure, &endpoint, errors);
 		if (r == 0 && fn) {
 			r = fn(server, &endpoint, &bound);
 			if (r < 0)
@@ -108,10 +108,11 @@ static int each_address(struct gx_env *env, const char *list, struct gx_buf *err
 	return result;
 }
 
-static int echod_check(const void *config GX_UNUSED, struct gx_env *env, struct gx_buf *errors)
+static int echod_check(const void *config, struct gx_env *env, struct gx_buf *errors)
 {
-	int r = each_address(env, conf.listen, errors, NULL, NULL, NULL);
-	int bulk = each_address(env, conf.bulk_listen, errors, NULL, NULL, NULL);
+	const struct echod_conf *c = config;
+	int r = each_address(env, c->listen, c->insecure, errors, NULL, NULL, NULL);
+	int bulk = each_address(env, c->bulk_listen, c->insecure, errors, NULL, NULL, NULL);
 
 	return r < 0 || bulk < 0 ? -EINVAL : 0;
 }
@@ -171,7 +172,7 @@ static int start_server(struct gx_daemon *d, struct echod *echod, uint64_t boot)
 		return r;
 	echod->service.loop = d->loop;
 	echod->service.server = echod->server;
-	return each_address(d->env, conf.listen, NULL, server_listen, echod->server,
+	return each_address(d->env, conf.listen, conf.insecure, NULL, server_listen, echod->server,
 			    &echod->addresses);
 }
 
@@ -194,8 +195,8 @@ static int start_bulk(struct gx_daemon *d, struct echod *echod, uint64_t boot)
 	r = rpc_serve_new(&options, &echod->bulk);
 	if (r < 0)
 		return r;
-	return each_address(d->env, conf.bulk_listen, NULL, bulk_listen, echod->bulk,
-			    &echod->addresses);
+	return each_address(d->env, conf.bulk_listen, conf.insecure, NULL, bulk_listen,
+			    echod->bulk, &echod->addresses);
 }
 
 /* Written beside and renamed, so that a reader finds all of it or nothing. */

@@ -18,6 +18,8 @@ char *__wrap_strndup(const char *s, size_t bytes_max);
 static _Atomic uint64_t fail_at; /* 0: never */
 static _Atomic uint64_t count;
 static _Atomic bool fired;
+static _Atomic int64_t live;
+static bool (*filter)(void);
 
 void fault_alloc_set(uint64_t nth)
 {
@@ -37,10 +39,23 @@ bool fault_alloc_fired(void)
 	return atomic_load(&fired);
 }
 
+void fault_alloc_filter(bool (*counts)(void))
+{
+	filter = counts;
+}
+
+int64_t fault_alloc_live(void)
+{
+	return atomic_load(&live);
+}
+
 static bool strikes(void)
 {
-	uint64_t n = atomic_fetch_add(&count, 1) + 1;
+	uint64_t n;
 
+	if (filter != NULL && !filter())
+		return false;
+	n = atomic_fetch_add(&count, 1) + 1;
 	if (n != atomic_load(&fail_at))
 		return false;
 	atomic_store(&fired, true);
@@ -48,19 +63,35 @@ static bool strikes(void)
 	return true;
 }
 
+static void *counted(void *p)
+{
+	if (p != NULL)
+		atomic_fetch_add(&live, 1);
+	return p;
+}
+
 void *__wrap_malloc(size_t bytes)
 {
-	return strikes() ? NULL : __real_malloc(bytes);
+	return strikes() ? NULL : counted(__real_malloc(bytes));
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)
 {
-	return strikes() ? NULL : __real_calloc(n, bytes);
+	return strikes() ? NULL : counted(__real_calloc(n, bytes));
 }
 
 void *__wrap_realloc(void *p, size_t bytes)
 {
-	return strikes() ? NULL : __real_realloc(p, bytes);
+	void *moved;
+
+	if (strikes())
+		return NULL;
+	moved = __real_realloc(p, bytes);
+	if (p == NULL)
+		return counted(moved);
+	if (moved == NULL && bytes == 0)
+		atomic_fetch_sub(&live, 1);
+	return moved;
 }
 
 void *__wrap_reallocarray(void *p, size_t n, size_t bytes)
@@ -76,6 +107,8 @@ void *__wrap_reallocarray(void *p, size_t n, size_t bytes)
 
 void __wrap_free(void *p)
 {
+	if (p != NULL)
+		atomic_fetch_sub(&live, 1);
 	__real_free(p);
 }
 

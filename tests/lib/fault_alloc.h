@@ -19,5 +19,12 @@ void fault_alloc_set(uint64_t nth);
 uint64_t fault_alloc_count(void);
 /* True when an allocation was failed since the last fault_alloc_set(). */
 bool fault_alloc_fired(void);
+/*
+ * Only allocations for which `counts` says true are counted and failed (NULL: all). A test in the
+ * simulation leaves out the simulator's own.
+ */
+void fault_alloc_filter(bool (*counts)(void));
+/* Blocks allocated and not freed, those left out by the filter too. To compare before and after. */
+int64_t fault_alloc_live(void);
 
 #endif

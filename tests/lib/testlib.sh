@@ -13,8 +13,11 @@ set -euo pipefail
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 BUILD=$(cd "$TOP" && cd "${BUILD:-build}" && pwd)
 PATH=$BUILD/bin:$PATH
-export TOP BUILD PATH
+TOOLS=$BUILD/tests/tools
+export TOP BUILD PATH TOOLS
 SANITIZE=${SANITIZE:-}
+# LeakSanitizer attaches to its own process, which a daemon that guards its keys forbids.
+[ -z "$SANITIZE" ] || export GX_COREDUMP=1
 
 # Seconds to wait for things that take milliseconds; only a hang ever uses them up.
 if [ -n "$SANITIZE" ]; then PATIENCE_SEC=60; else PATIENCE_SEC=15; fi
@@ -198,13 +201,49 @@ wait_for()
 	done
 }
 
+# has_line FILE PART...: one line of the file contains all parts.
+has_line()
+{
+	local file=$1 line part
+	shift
+	while IFS= read -r line; do
+		for part in "$@"; do
+			[[ $line == *"$part"* ]] || continue 2
+		done
+		return 0
+	done <"$file"
+	return 1
+}
+
+# wait_log LABEL PART...: the daemon's log gets such a line.
+wait_log()
+{
+	local label=$1
+	shift
+	wait_for has_line "$T/$label.log" "$@"
+}
+
+# log_mark LABEL: forget the log so far, so that only later lines count. (The daemon appends.)
+log_mark() { : >"$T/$1.log"; }
+
+# counter ADDRESS NAME: one of the daemon's counters, asked as $T/admin.key.
+counter()
+{
+	"$TOOLS/wirepeer" stats "$1" "$T/admin.key" | awk -v name="$2" '$1 == name { print $2 }'
+}
+
+# port_of ADDRESS
+port_of() { echo "${1##*:}"; }
+
 # -- the echo daemon ------------------------------------------------------------------
-# make_keys: $T/alice.key (user:alice), $T/echod.key (host:echod), and both in $T/keys.
+# make_keys: $T/alice.key (user:alice), $T/echod.key (host:echod), $T/admin.key (user:admin, who
+# may ask for counters), and all of them in $T/keys.
 make_keys()
 {
 	gfs key new user:alice -o "$T/alice.key"
 	gfs key new host:echod -o "$T/echod.key"
-	gfs key add "$T/keys" "$T/alice.key" "$T/echod.key"
+	gfs key new user:admin --admin -o "$T/admin.key"
+	gfs key add "$T/keys" "$T/alice.key" "$T/echod.key" "$T/admin.key"
 }
 
 # start_echod LISTEN [ARGS...]: LISTEN is a list of addresses (port 0: any free port).

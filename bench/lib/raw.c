@@ -1,0 +1,388 @@
+#include "bench/lib/raw.h"
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/x509v3.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define SUITE "TLS_AES_128_GCM_SHA256"
+#define ECHO_BYTES 16384u
+/* A message up to this size is received whole, a larger one in pieces of it. */
+#define PIECE_BYTES (1024u * 1024)
+#define BACKLOG 64
+#define EPOLL_EVENTS 64
+
+/* -- bytes ---------------------------------------------------------------------- */
+
+ssize_t raw_read(struct raw_conn *conn, void *buf, size_t bytes)
+{
+	ssize_t n;
+
+	if (conn->ssl) {
+		size_t got = 0;
+
+		return SSL_read_ex(conn->ssl, buf, bytes, &got) == 1 ? (ssize_t)got : -EPIPE;
+	}
+	n = read(conn->fd, buf, bytes);
+	if (n == 0)
+		return -EPIPE;
+	return n < 0 ? gx_errno() : n;
+}
+
+int raw_read_all(struct raw_conn *conn, void *buf, size_t bytes)
+{
+	unsigned char *p = buf;
+
+	while (bytes > 0) {
+		ssize_t n = raw_read(conn, p, bytes);
+
+		if (n < 0)
+			return (int)n;
+		p += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+int raw_write_all(struct raw_conn *conn, const void *buf, size_t bytes)
+{
+	const unsigned char *p = buf;
+	size_t done = 0;
+
+	if (conn->ssl)
+		return SSL_write_ex(conn->ssl, buf, bytes, &done) == 1 ? 0 : -EPIPE;
+	while (bytes > 0) {
+		ssize_t n = write(conn->fd, p, bytes);
+
+		if (n < 0)
+			return gx_errno();
+		p += n;
+		bytes -= (size_t)n;
+	}
+	return 0;
+}
+
+/* -- certificates ---------------------------------------------------------------- */
+
+static X509 *certificate(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *issuer_key)
+{
+	X509 *cert = X509_new();
+	X509V3_CTX v3;
+	X509_EXTENSION *ext;
+
+	if (!cert)
+		return NULL;
+	X509_set_version(cert, 2);
+	ASN1_INTEGER_set(X509_get_serialNumber(cert), issuer ? 2 : 1);
+	X509_gmtime_adj(X509_getm_notBefore(cert), -3600);
+	X509_gmtime_adj(X509_getm_notAfter(cert), 86400);
+	X509_set_pubkey(cert, key);
+	X509_NAME_add_entry_by_txt(X509_get_subject_name(cert), "CN", MBSTRING_ASC,
+				   (const unsigned char *)name, -1, -1, 0);
+	X509_set_issuer_name(cert, X509_get_subject_name(issuer ? issuer : cert));
+	X509V3_set_ctx_nodb(&v3);
+	X509V3_set_ctx(&v3, issuer ? issuer : cert, cert, NULL, NULL, 0);
+	ext = issuer ? X509V3_EXT_conf_nid(NULL, &v3, NID_subject_alt_name, "DNS:localhost")
+		     : X509V3_EXT_conf_nid(NULL, &v3, NID_basic_constraints, "critical,CA:TRUE");
+	if (ext)
+		X509_add_ext(cert, ext, -1);
+	X509_EXTENSION_free(ext);
+	if (!ext || X509_sign(cert, issuer_key, EVP_sha256()) == 0) {
+		X509_free(cert);
+		return NULL;
+	}
+	return cert;
+}
+
+static SSL_CTX *context(bool server)
+{
+	SSL_CTX *ctx = SSL_CTX_new(server ? TLS_server_method() : TLS_client_method());
+
+	if (!ctx)
+		return NULL;
+	SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION);
+	SSL_CTX_set_ciphersuites(ctx, SUITE);
+	SSL_CTX_set_mode(ctx, SSL_MODE_AUTO_RETRY);
+	return ctx;
+}
+
+int raw_tls_init(struct raw_tls *tls)
+{
+	EVP_PKEY *ca_key = EVP_EC_gen("P-256");
+	EVP_PKEY *key = EVP_EC_gen("P-256");
+	X509 *ca = ca_key ? certificate("bench CA", ca_key, NULL, ca_key) : NULL;
+	X509 *cert = ca && key ? certificate("localhost", key, ca, ca_key) : NULL;
+	int r = -ENOMEM;
+
+	tls->server = context(true);
+	tls->client = context(false);
+	if (cert && tls->server && tls->client &&
+	    SSL_CTX_use_certificate(tls->server, cert) == 1 &&
+	    SSL_CTX_use_PrivateKey(tls->server, key) == 1 &&
+	    X509_STORE_add_cert(SSL_CTX_get_cert_store(tls->client), ca) == 1) {
+		SSL_CTX_set_verify(tls->client, SSL_VERIFY_PEER, NULL);
+		r = 0;
+	}
+	X509_free(cert);
+	X509_free(ca);
+	EVP_PKEY_free(key);
+	EVP_PKEY_free(ca_key);
+	if (r < 0)
+		raw_tls_fini(tls);
+	return r;
+}
+
+void raw_tls_fini(struct raw_tls *tls)
+{
+	SSL_CTX_free(tls->server);
+	SSL_CTX_free(tls->client);
+	*tls = (struct raw_tls){0};
+}
+
+/* -- servers ------------------------------------------------------------------------ */
+
+static void no_delay(int fd)
+{
+	int one = 1;
+
+	/* Fails on a unix socket, which has no need of it. */
+	GX_IGNORE(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)));
+}
+
+static void serve_echo(struct raw_conn *conn, unsigned char *space)
+{
+	for (;;) {
+		ssize_t n = raw_read(conn, space, ECHO_BYTES);
+
+		if (n < 0 || raw_write_all(conn, space, (size_t)n) < 0)
+			return;
+	}
+}
+
+static void serve_sink(struct raw_conn *conn, unsigned char *space, uint64_t request_bytes)
+{
+	static const unsigned char ack[RAW_ACK_BYTES] = {1};
+
+	for (;;) {
+		for (uint64_t left = request_bytes; left > 0;) {
+			size_t part = (size_t)GX_MIN(left, (uint64_t)PIECE_BYTES);
+
+			if (raw_read_all(conn, space, part) < 0)
+				return;
+			left -= part;
+		}
+		if (raw_write_all(conn, ack, sizeof(ack)) < 0)
+			return;
+	}
+}
+
+struct acceptor {
+	const struct raw_server *server;
+	enum raw_kind kind;
+	unsigned char space[PIECE_BYTES];
+};
+
+static void serve_one(struct acceptor *a, int fd)
+{
+	struct raw_conn conn = {.fd = fd};
+	struct raw_hello hello;
+
+	no_delay(fd);
+	if (a->kind == RAW_TLS) {
+		conn.ssl = SSL_new(a->server->tls->server);
+		if (!conn.ssl || !SSL_set_fd(conn.ssl, fd) || SSL_accept(conn.ssl) != 1)
+			goto out;
+	}
+	if (raw_read_all(&conn, &hello, sizeof(hello)) < 0)
+		goto out;
+	if (hello.request_bytes == hello.reply_bytes)
+		serve_echo(&conn, a->space);
+	else
+		serve_sink(&conn, a->space, hello.request_bytes);
+out:
+	ERR_clear_error();
+	raw_close(&conn);
+}
+
+static void *acceptor_main(void *arg)
+{
+	struct acceptor *a = arg;
+
+	for (;;) {
+		int fd = accept(a->server->listeners[a->kind], NULL, NULL);
+
+		if (fd >= 0)
+			serve_one(a, fd);
+	}
+	return NULL;
+}
+
+static void epoll_add(int epoll, int fd)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data = {.fd = fd}};
+	int r = epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &ev);
+
+	gx_assert(r == 0);
+}
+
+/* Each message fits one read and one write: loopback does not split 64 bytes. */
+static void epoll_echo(int fd)
+{
+	unsigned char space[ECHO_BYTES];
+	ssize_t n = read(fd, space, sizeof(space));
+
+	if (n <= 0 || write(fd, space, (size_t)n) != n)
+		close(fd);
+}
+
+GX_NORETURN static void epoll_run(int listener)
+{
+	int epoll = epoll_create1(EPOLL_CLOEXEC);
+
+	gx_assert(epoll >= 0);
+	epoll_add(epoll, listener);
+	for (;;) {
+		struct epoll_event events[EPOLL_EVENTS];
+		int count = epoll_wait(epoll, events, EPOLL_EVENTS, -1);
+
+		for (int i = 0; i < count; i++) {
+			if (events[i].data.fd == listener) {
+				int fd = accept(listener, NULL, NULL);
+
+				no_delay(fd);
+				epoll_add(epoll, fd);
+			} else {
+				epoll_echo(events[i].data.fd);
+			}
+		}
+	}
+}
+
+void raw_server_run(const struct raw_server *server)
+{
+	for (int kind = 0; kind < RAW_KIND_COUNT; kind++) {
+		struct acceptor *a;
+		pthread_t thread;
+		int r;
+
+		if (kind == RAW_EPOLL)
+			continue;
+		a = calloc(1, sizeof(*a));
+		gx_assert(a);
+		a->server = server;
+		a->kind = (enum raw_kind)kind;
+		r = pthread_create(&thread, NULL, acceptor_main, a);
+		gx_assert(r == 0);
+	}
+	epoll_run(server->listeners[RAW_EPOLL]);
+}
+
+static int listen_on(struct raw_server *server, enum raw_kind kind, const char *path)
+{
+	struct sockaddr_storage *sa = &server->addr[kind];
+	struct sockaddr_in *in = (struct sockaddr_in *)sa;
+	struct sockaddr_un *un = (struct sockaddr_un *)sa;
+	socklen_t *bytes = &server->addr_bytes[kind];
+	int fd, r = 0;
+
+	if (kind == RAW_UNIX) {
+		un->sun_family = AF_UNIX;
+		r = gx_strcpy(un->sun_path, sizeof(un->sun_path), path);
+		*bytes = sizeof(*un);
+	} else {
+		in->sin_family = AF_INET;
+		in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+		*bytes = sizeof(*in);
+	}
+	if (r < 0)
+		return r;
+	fd = socket(sa->ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return gx_errno();
+	server->listeners[kind] = fd;
+	if (bind(fd, (struct sockaddr *)sa, *bytes) < 0 || listen(fd, BACKLOG) < 0 ||
+	    (kind != RAW_UNIX && getsockname(fd, (struct sockaddr *)sa, bytes) < 0))
+		return gx_errno();
+	return 0;
+}
+
+int raw_server_init(struct raw_server *server, const struct raw_tls *tls, const char *path)
+{
+	*server = (struct raw_server){.tls = tls};
+	memset(server->listeners, -1, sizeof(server->listeners));
+	for (int kind = 0; kind < RAW_KIND_COUNT; kind++) {
+		int r = listen_on(server, (enum raw_kind)kind, path);
+
+		if (r < 0) {
+			raw_server_fini(server);
+			return r;
+		}
+	}
+	return 0;
+}
+
+void raw_server_fini(struct raw_server *server)
+{
+	for (int kind = 0; kind < RAW_KIND_COUNT; kind++) {
+		if (server->listeners[kind] >= 0)
+			close(server->listeners[kind]);
+		server->listeners[kind] = -1;
+	}
+}
+
+/* -- clients ------------------------------------------------------------------------- */
+
+static int tls_connect(const struct raw_server *server, struct raw_conn *conn)
+{
+	conn->ssl = SSL_new(server->tls->client);
+	if (!conn->ssl || !SSL_set_fd(conn->ssl, conn->fd) ||
+	    !SSL_set_tlsext_host_name(conn->ssl, "localhost") ||
+	    !SSL_set1_host(conn->ssl, "localhost"))
+		return -ENOMEM;
+	if (SSL_connect(conn->ssl) != 1) {
+		ERR_print_errors_fp(stderr);
+		return -EPROTO;
+	}
+	return 0;
+}
+
+int raw_open(const struct raw_server *server, enum raw_kind kind, const struct raw_hello *hello,
+	     struct raw_conn *ret_conn)
+{
+	struct raw_conn conn = {.fd = socket(server->addr[kind].ss_family,
+					     SOCK_STREAM | SOCK_CLOEXEC, 0)};
+	int r = 0;
+
+	if (conn.fd < 0)
+		return gx_errno();
+	no_delay(conn.fd);
+	if (connect(conn.fd, (const struct sockaddr *)&server->addr[kind],
+		    server->addr_bytes[kind]) < 0)
+		r = gx_errno();
+	if (r == 0 && kind == RAW_TLS)
+		r = tls_connect(server, &conn);
+	if (r == 0 && kind != RAW_EPOLL)
+		r = raw_write_all(&conn, hello, sizeof(*hello));
+	if (r < 0) {
+		raw_close(&conn);
+		return r;
+	}
+	*ret_conn = conn;
+	return 0;
+}
+
+void raw_close(struct raw_conn *conn)
+{
+	if (conn->ssl) {
+		SSL_shutdown(conn->ssl);
+		SSL_free(conn->ssl);
+	}
+	ERR_clear_error();
+	if (conn->fd >= 0)
+		close(conn->fd);
+	*conn = (struct raw_conn){.fd = -1};
+}
