@@ -23,7 +23,9 @@ common_SRCS := $(wildcard \
 # The simulation: linked into tests only.
 sim_SRCS := $(wildcard \
 	common/gx_sim.c \
+	common/gx_sim_disk.c \
 	common/gx_sim_fs.c \
+	common/gx_sim_link.c \
 	common/gx_sim_net.c \
 	common/gx_sim_sync.c)
 

@@ -13,7 +13,7 @@
 
 #define PASSWD_BYTES 16384
 
-static void forbid_core_dumps(void)
+void gx_forbid_core_dumps(void)
 {
 	const char *wanted = getenv("GX_COREDUMP");
 	struct rlimit limit;
@@ -28,13 +28,25 @@ static void forbid_core_dumps(void)
 	}
 }
 
+/* The usual soft limit, 1024, is for programs that use select(); connections have their own. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
 void gx_daemon_harden(void)
 {
 	struct sigaction ignore = {.sa_handler = SIG_IGN};
 
 	sigaction(SIGPIPE, &ignore, NULL);
 	umask(027);
-	forbid_core_dumps();
+	gx_forbid_core_dumps();
+	raise_descriptor_limit();
 }
 
 /* The starter's side: waits for the daemon's byte. */
@@ -151,7 +163,7 @@ int gx_daemon_become(const char *user, const char *log_file)
 		return gx_errno();
 	if (!is_only(entry.pw_uid, entry.pw_gid))
 		return -EPERM;
-	forbid_core_dumps(); /* a change of user resets the flag */
+	gx_forbid_core_dumps(); /* a change of user resets the flag */
 	return 0;
 }
 

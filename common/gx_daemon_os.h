@@ -7,6 +7,9 @@
 
 #include "common/gx_base.h"
 
+/* Keys pass through this process: no core dumps (rule S3), unless GX_COREDUMP=1. */
+void gx_forbid_core_dumps(void);
+
 /* Ignores SIGPIPE; keeps keys out of core dumps (unless GX_COREDUMP=1) and files from others. */
 void gx_daemon_harden(void);
 

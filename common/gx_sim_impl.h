@@ -3,8 +3,10 @@
  *
  * gx_sim.c       scheduler, processes, descriptors, time
  * gx_sim_sync.c  fibers, waiting, threads, mutexes, conditions
+ * gx_sim_link.c  connections: what travels between hosts
  * gx_sim_net.c   sockets, poll, events
- * gx_sim_fs.c    disks
+ * gx_sim_disk.c  disks
+ * gx_sim_fs.c    files and directories on them
  *
  * Rules that keep a seed replaying: every choice draws from sim->rng; nothing is
  * ordered by address or by real time; lists are walked in order of insertion.

@@ -1,77 +1,17 @@
 /*
- * gx_sim_net.c - stream sockets, listeners, events and poll of the simulation.
- *
- * A connection has two ends (sockets) and two pipes. A pipe holds all bytes sent
- * and not yet read in one ring, the first `readable` of them arrived; segments say
- * when the next ones do. Order within a pipe is kept: a later segment never arrives
- * before an earlier one. End of stream and reset travel as segments behind the data.
- *
- * As on Linux: closing with unread bytes resets the peer, else it sees the end of
- * stream; bytes that arrive at a closed end are answered by a reset; bytes received
- * before a reset can still be read.
- *
- * A segment whose way is blocked (partition, host without power) stays in the pipe
- * until somebody unblocks it; TCP's retransmission without the packets.
+ * gx_sim_net.c - stream sockets, listeners, events and poll of the simulation; gx_sim_link.c
+ * tells how bytes travel.
  */
-#include "common/gx_sim_impl.h"
 #include "common/gx_num.h"
+#include "common/gx_sim_link.h"
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/un.h>
-#include <utlist.h>
 
 #define SYN_RETRY_NS GX_NSEC_PER_SEC
 #define SYN_TRIES_MAX 127 /* then connect gives up even without a deadline, as Linux does */
 #define HOST_NET UINT32_C(0x0a000000) /* 10.0.0.0/16 */
 #define LOOPBACK_NET UINT32_C(127)
-
-enum segment_kind { SEGMENT_DATA, SEGMENT_END, SEGMENT_RESET };
-
-struct segment {
-	struct segment *prev, *next;
-	enum segment_kind kind;
-	size_t bytes;
-	int64_t at_ns;
-};
-
-/* One direction. pipe[d] of a connection carries bytes in direction d, to end[to]. */
-struct sim_pipe {
-	struct sim_conn *conn;
-	enum gx_sim_direction direction;
-	unsigned to; /* receiving end */
-	struct sim_timer timer;
-	uint8_t *ring;
-	size_t ring_max, head; /* capacity; where the first byte is */
-	size_t bytes;          /* in the ring */
-	size_t readable;       /* arrived, the first of them */
-	struct segment *segments;
-	int64_t last_at_ns;
-	uint64_t passed_bytes;
-	uint64_t cut_bytes; /* reset when so many have passed; UINT64_MAX: never */
-	bool ended;         /* END was sent */
-};
-
-enum { CLIENT_END, SERVER_END };
-
-struct sim_conn {
-	struct gx_sim *sim;
-	struct sim_conn *prev, *next;
-	struct sim_sock *end[2];     /* NULL: closed */
-	struct gx_sim_host *host[2]; /* where the ends are or were */
-	struct sim_pipe pipe[GX_SIM_DIRECTION_COUNT];
-};
-
-struct sim_sock {
-	struct sim_obj obj;
-	struct sim_sock *prev, *next; /* in a listener's queue */
-	struct sim_conn *conn;        /* NULL: connecting */
-	unsigned end;
-	bool reset;        /* the connection was reset */
-	bool reset_told;   /* and a write has reported it */
-	bool end_received; /* the peer's end of stream */
-	bool shut;         /* our own shutdown */
-	struct gx_addr local, peer;
-};
 
 /* Where somebody listens or wants to connect to. */
 struct place {
@@ -96,269 +36,6 @@ struct sim_event {
 	struct sim_obj obj;
 	bool set;
 };
-
-/* -- links between hosts ---------------------------------------------------------- */
-
-static struct sim_partition *partition_find(struct gx_sim *sim, const struct gx_sim_host *a,
-					    const struct gx_sim_host *b)
-{
-	for (size_t i = 0; i < sim->partitions_count; i++) {
-		struct sim_partition *p = &sim->partitions[i];
-
-		if ((p->a == a && p->b == b) || (p->a == b && p->b == a))
-			return p;
-	}
-	return NULL;
-}
-
-static bool link_blocked(struct gx_sim *sim, const struct gx_sim_host *from,
-			 const struct gx_sim_host *to)
-{
-	return to->down || partition_find(sim, from, to) != NULL;
-}
-
-static int64_t latency(struct gx_sim *sim, const struct gx_sim_host *a, const struct gx_sim_host *b)
-{
-	const struct gx_sim_options *o = &sim->options;
-
-	if (a == b)
-		return o->local_latency_ns;
-	return o->latency_min_ns +
-	       (int64_t)sim_rng_below(&sim->rng,
-				      (uint64_t)(o->latency_max_ns - o->latency_min_ns) + 1);
-}
-
-/* -- pipes ------------------------------------------------------------------------ */
-
-static void wake_end(struct sim_conn *conn, unsigned end)
-{
-	if (conn->end[end] != NULL)
-		sim_wake_all(&conn->end[end]->obj.waiters);
-}
-
-static void pipe_arm(struct sim_pipe *pipe)
-{
-	if (pipe->segments != NULL)
-		sim_timer_start(pipe->conn->sim, &pipe->timer, pipe->segments->at_ns);
-}
-
-/* Data is in the ring already. */
-static void pipe_send(struct sim_pipe *pipe, enum segment_kind kind, size_t bytes)
-{
-	struct sim_conn *conn = pipe->conn;
-	struct segment *segment = sim_alloc(sizeof(*segment));
-	int64_t at_ns = conn->sim->now_ns + latency(conn->sim, conn->host[0], conn->host[1]);
-
-	segment->kind = kind;
-	segment->bytes = bytes;
-	segment->at_ns = GX_MAX(at_ns, pipe->last_at_ns);
-	pipe->last_at_ns = segment->at_ns;
-	DL_APPEND(pipe->segments, segment);
-	if (pipe->segments == segment)
-		pipe_arm(pipe);
-}
-
-static void pipe_drop_segments(struct sim_pipe *pipe)
-{
-	struct segment *segment;
-	struct segment *tmp;
-
-	sim_timer_stop(pipe->conn->sim, &pipe->timer);
-	DL_FOREACH_SAFE (pipe->segments, segment, tmp) {
-		sim_free(segment);
-	}
-	pipe->segments = NULL;
-	pipe->bytes = pipe->readable;
-}
-
-static size_t pipe_space(const struct sim_pipe *pipe)
-{
-	size_t max = pipe->conn->sim->options.socket_buffer_bytes;
-
-	return max > pipe->bytes ? max - pipe->bytes : 0;
-}
-
-/* Room for `bytes` more; what is in the ring moves to the front when it grows. */
-static void pipe_reserve(struct sim_pipe *pipe, size_t bytes)
-{
-	size_t max = GX_MAX(pipe->ring_max, 1024);
-	size_t first = GX_MIN(pipe->bytes, pipe->ring_max - pipe->head);
-	uint8_t *ring;
-
-	if (pipe->bytes + bytes <= pipe->ring_max)
-		return;
-	while (max < pipe->bytes + bytes)
-		max *= 2;
-	ring = sim_alloc(max);
-	if (pipe->bytes > 0) {
-		memcpy(ring, pipe->ring + pipe->head, first);
-		memcpy(ring + first, pipe->ring, pipe->bytes - first);
-	}
-	sim_free(pipe->ring);
-	pipe->ring = ring;
-	pipe->ring_max = max;
-	pipe->head = 0;
-}
-
-static void pipe_put(struct sim_pipe *pipe, const uint8_t *data, size_t bytes)
-{
-	while (bytes > 0) {
-		size_t at = (pipe->head + pipe->bytes) % pipe->ring_max;
-		size_t n = GX_MIN(bytes, pipe->ring_max - at);
-
-		memcpy(pipe->ring + at, data, n);
-		pipe->bytes += n;
-		data += n;
-		bytes -= n;
-	}
-}
-
-static void pipe_get(struct sim_pipe *pipe, uint8_t *data, size_t bytes)
-{
-	gx_assert(bytes <= pipe->readable);
-	while (bytes > 0) {
-		size_t n = GX_MIN(bytes, pipe->ring_max - pipe->head);
-
-		memcpy(data, pipe->ring + pipe->head, n);
-		pipe->head = (pipe->head + n) % pipe->ring_max;
-		pipe->bytes -= n;
-		pipe->readable -= n;
-		data += n;
-		bytes -= n;
-	}
-}
-
-/* -- connections -------------------------------------------------------------------- */
-
-static struct sim_pipe *pipe_to(struct sim_conn *conn, unsigned end)
-{
-	return &conn->pipe[end == SERVER_END ? GX_SIM_TO_SERVER : GX_SIM_TO_CLIENT];
-}
-
-static void conn_free(struct sim_conn *conn)
-{
-	for (size_t d = 0; d < GX_SIM_DIRECTION_COUNT; d++) {
-		pipe_drop_segments(&conn->pipe[d]);
-		sim_free(conn->pipe[d].ring);
-	}
-	DL_DELETE(conn->sim->conns, conn);
-	sim_free(conn);
-}
-
-/* Both ends see it at once; nothing in flight arrives any more. */
-static void conn_reset(struct sim_conn *conn)
-{
-	for (unsigned e = 0; e < 2; e++) {
-		pipe_drop_segments(pipe_to(conn, e));
-		if (conn->end[e] != NULL)
-			conn->end[e]->reset = true;
-		wake_end(conn, e);
-	}
-}
-
-static void deliver_data(struct sim_pipe *pipe, size_t bytes)
-{
-	struct sim_conn *conn = pipe->conn;
-	struct sim_sock *sock = conn->end[pipe->to];
-	bool cut = pipe->passed_bytes + bytes >= pipe->cut_bytes;
-
-	if (cut)
-		bytes = pipe->cut_bytes - pipe->passed_bytes;
-	pipe->passed_bytes += bytes;
-	conn->sim->passed_bytes[pipe->direction] += bytes;
-	sim_trace(conn->sim, bytes);
-	if (sock != NULL && !sock->reset) {
-		pipe->readable += bytes;
-		wake_end(conn, pipe->to);
-		if (cut)
-			conn_reset(conn);
-		return;
-	}
-	/* Nobody there any more: throw it away and say so. */
-	pipe->bytes -= GX_MIN(bytes, pipe->bytes);
-	if (cut)
-		conn_reset(conn);
-	else if (sock == NULL && conn->end[!pipe->to] != NULL)
-		pipe_send(pipe_to(conn, !pipe->to), SEGMENT_RESET, 0);
-}
-
-static void deliver(struct sim_pipe *pipe, enum segment_kind kind, size_t bytes)
-{
-	struct sim_sock *sock = pipe->conn->end[pipe->to];
-
-	switch (kind) {
-	case SEGMENT_DATA:
-		deliver_data(pipe, bytes);
-		break;
-	case SEGMENT_END:
-		if (sock != NULL)
-			sock->end_received = true;
-		break;
-	case SEGMENT_RESET:
-		if (sock != NULL)
-			sock->reset = true;
-		break;
-	}
-	wake_end(pipe->conn, pipe->to);
-}
-
-static void pipe_timer_fired(struct sim_timer *timer)
-{
-	struct sim_pipe *pipe = GX_CONTAINER_OF(timer, struct sim_pipe, timer);
-	struct sim_conn *conn = pipe->conn;
-
-	while (pipe->segments != NULL && pipe->segments->at_ns <= conn->sim->now_ns) {
-		struct segment *segment = pipe->segments;
-		enum segment_kind kind = segment->kind;
-		size_t bytes = segment->bytes;
-
-		if (link_blocked(conn->sim, conn->host[!pipe->to], conn->host[pipe->to]))
-			return; /* whoever unblocks it arms the timer again */
-		DL_DELETE(pipe->segments, segment);
-		sim_free(segment);
-		deliver(pipe, kind, bytes);
-	}
-	pipe_arm(pipe);
-}
-
-/* Where the next connection is to be cut in a direction. */
-static uint64_t take_cut(struct gx_sim *sim, unsigned direction)
-{
-	uint64_t *cuts = sim->cuts[direction];
-	uint64_t bytes = cuts[0];
-
-	if (sim->cuts_count[direction] == 0)
-		return UINT64_MAX;
-	sim->cuts_count[direction]--;
-	memmove(cuts, cuts + 1, sim->cuts_count[direction] * sizeof(*cuts));
-	return bytes;
-}
-
-static struct sim_conn *conn_new(struct gx_sim *sim, struct sim_sock *client,
-				 struct sim_sock *server)
-{
-	struct sim_conn *conn = sim_alloc(sizeof(*conn));
-
-	conn->sim = sim;
-	conn->end[CLIENT_END] = client;
-	conn->end[SERVER_END] = server;
-	for (unsigned e = 0; e < 2; e++) {
-		conn->end[e]->conn = conn;
-		conn->end[e]->end = e;
-		conn->host[e] = conn->end[e]->obj.proc->host;
-	}
-	for (unsigned d = 0; d < GX_SIM_DIRECTION_COUNT; d++) {
-		struct sim_pipe *pipe = &conn->pipe[d];
-
-		pipe->conn = conn;
-		pipe->direction = (enum gx_sim_direction)d;
-		pipe->to = d == GX_SIM_TO_SERVER ? SERVER_END : CLIENT_END;
-		pipe->timer.fn = pipe_timer_fired;
-		pipe->cut_bytes = take_cut(sim, d);
-	}
-	DL_APPEND(sim->conns, conn);
-	return conn;
-}
 
 /* -- addresses ---------------------------------------------------------------------- */
 
@@ -594,7 +271,7 @@ void sim_listener_destroy(struct sim_obj *obj)
 		/* Nobody will accept it: a reset, unless the host has no power to send one. */
 		DL_DELETE(l->queue, sock);
 		if (!sock->conn->host[SERVER_END]->down)
-			conn_reset(sock->conn);
+			sim_conn_reset(sock->conn);
 		sim_obj_unref(&sock->obj);
 	}
 	sim_free(l);
@@ -614,17 +291,17 @@ void sim_sock_destroy(struct sim_obj *obj)
 	struct sim_conn *conn = sock->conn;
 
 	if (conn != NULL) {
-		struct sim_pipe *in = pipe_to(conn, sock->end);
-		struct sim_pipe *out = pipe_to(conn, !sock->end);
+		struct sim_pipe *in = sim_pipe_to(conn, sock->end);
+		struct sim_pipe *out = sim_pipe_to(conn, !sock->end);
 
 		conn->end[sock->end] = NULL;
 		if (conn->end[!sock->end] == NULL) {
-			conn_free(conn);
+			sim_conn_free(conn);
 		} else if (!sock->reset && !obj->proc->host->down) {
 			if (in->readable > 0)
-				pipe_send(out, SEGMENT_RESET, 0);
+				sim_pipe_send(out, SEGMENT_RESET, 0);
 			else if (!out->ended)
-				pipe_send(out, SEGMENT_END, 0);
+				sim_pipe_send(out, SEGMENT_END, 0);
 		}
 	}
 	sim_free(sock);
@@ -673,14 +350,14 @@ static int connect_once(struct gx_sim_proc *proc, const struct place *to, struct
 
 	if (host == NULL)
 		host = l != NULL ? l->place.host : proc->host;
-	r = sim_pause(proc, latency(sim, proc->host, host), deadline_ns, "connect");
+	r = sim_pause(proc, sim_latency(sim, proc->host, host), deadline_ns, "connect");
 	if (r < 0)
 		return r;
-	if (link_blocked(sim, proc->host, host))
+	if (sim_link_blocked(sim, proc->host, host))
 		return -EAGAIN;
 	l = listener_find(sim, to);
 	if (l == NULL) {
-		r = sim_pause(proc, latency(sim, proc->host, host), deadline_ns, "connect");
+		r = sim_pause(proc, sim_latency(sim, proc->host, host), deadline_ns, "connect");
 		return r < 0 ? r : -ECONNREFUSED;
 	}
 	if (l->queue_count >= l->queue_max)
@@ -688,14 +365,14 @@ static int connect_once(struct gx_sim_proc *proc, const struct place *to, struct
 	server = sock_new(l->obj.proc);
 	server->local = sock->peer;
 	server->peer = sock->local;
-	(void)conn_new(sim, sock, server);
+	(void)sim_conn_new(sim, sock, server);
 	for (size_t d = 0; d < GX_SIM_DIRECTION_COUNT; d++)
 		if (sock->conn->pipe[d].cut_bytes == 0)
-			conn_reset(sock->conn);
+			sim_conn_reset(sock->conn);
 	DL_APPEND(l->queue, server);
 	l->queue_count++;
 	sim_wake_all(&l->obj.waiters);
-	return sim_pause(proc, latency(sim, proc->host, host), deadline_ns, "connect");
+	return sim_pause(proc, sim_latency(sim, proc->host, host), deadline_ns, "connect");
 }
 
 int sim_op_connect(struct gx_env *env, const struct gx_addr *addr, int64_t deadline_ns)
@@ -813,7 +490,7 @@ static size_t perhaps_short(struct gx_sim *sim, size_t bytes)
 static ssize_t sock_read(struct gx_sim *sim, struct sim_sock *sock, const struct iovec *iov,
 			 int iov_count)
 {
-	struct sim_pipe *pipe = pipe_to(sock->conn, sock->end);
+	struct sim_pipe *pipe = sim_pipe_to(sock->conn, sock->end);
 	size_t left;
 	size_t done = 0;
 
@@ -826,18 +503,18 @@ static ssize_t sock_read(struct gx_sim *sim, struct sim_sock *sock, const struct
 	for (int i = 0; i < iov_count && left > 0; i++) {
 		size_t n = GX_MIN(left, iov[i].iov_len);
 
-		pipe_get(pipe, iov[i].iov_base, n);
+		sim_pipe_get(pipe, iov[i].iov_base, n);
 		done += n;
 		left -= n;
 	}
-	wake_end(sock->conn, !sock->end); /* it has space again */
+	sim_wake_end(sock->conn, !sock->end); /* it has space again */
 	return (ssize_t)done;
 }
 
 static ssize_t sock_write(struct gx_sim *sim, struct sim_sock *sock, const struct iovec *iov,
 			  int iov_count)
 {
-	struct sim_pipe *pipe = pipe_to(sock->conn, !sock->end);
+	struct sim_pipe *pipe = sim_pipe_to(sock->conn, !sock->end);
 	size_t left;
 	size_t bytes;
 
@@ -849,18 +526,18 @@ static ssize_t sock_write(struct gx_sim *sim, struct sim_sock *sock, const struc
 	}
 	if (sock->shut)
 		return -EPIPE;
-	if (pipe_space(pipe) == 0)
+	if (sim_pipe_space(pipe) == 0)
 		return -EAGAIN;
-	bytes = perhaps_short(sim, GX_MIN(pipe_space(pipe), iov_bytes(iov, iov_count)));
-	pipe_reserve(pipe, bytes);
+	bytes = perhaps_short(sim, GX_MIN(sim_pipe_space(pipe), iov_bytes(iov, iov_count)));
+	sim_pipe_reserve(pipe, bytes);
 	left = bytes;
 	for (int i = 0; i < iov_count && left > 0; i++) {
 		size_t n = GX_MIN(left, iov[i].iov_len);
 
-		pipe_put(pipe, iov[i].iov_base, n);
+		sim_pipe_put(pipe, iov[i].iov_base, n);
 		left -= n;
 	}
-	pipe_send(pipe, SEGMENT_DATA, bytes);
+	sim_pipe_send(pipe, SEGMENT_DATA, bytes);
 	return (ssize_t)bytes;
 }
 
@@ -922,11 +599,11 @@ int sim_op_shutdown(struct gx_env *env, int fd)
 	if (sock->reset)
 		return -ENOTCONN;
 	if (!sock->shut) {
-		struct sim_pipe *out = pipe_to(sock->conn, !sock->end);
+		struct sim_pipe *out = sim_pipe_to(sock->conn, !sock->end);
 
 		sock->shut = true;
 		out->ended = true;
-		pipe_send(out, SEGMENT_END, 0);
+		sim_pipe_send(out, SEGMENT_END, 0);
 		sim_wake_all(&obj->waiters);
 	}
 	return 0;
@@ -993,9 +670,9 @@ static unsigned obj_ready(struct sim_obj *obj)
 
 		if (sock->reset || sock->shut)
 			return GX_READABLE | GX_WRITABLE;
-		if (sock->end_received || pipe_to(sock->conn, sock->end)->readable > 0)
+		if (sock->end_received || sim_pipe_to(sock->conn, sock->end)->readable > 0)
 			ready |= GX_READABLE;
-		if (pipe_space(pipe_to(sock->conn, !sock->end)) > 0)
+		if (sim_pipe_space(sim_pipe_to(sock->conn, !sock->end)) > 0)
 			ready |= GX_WRITABLE;
 		break;
 	}
@@ -1033,109 +710,4 @@ int sim_op_poll(struct gx_env *env, struct gx_pollfd *fds, size_t count, int64_t
 		if (sim_wait(proc, deadline_ns, "poll", count > 0 ? fds[0].fd : -1) < 0)
 			return poll_scan(proc, fds, count);
 	}
-}
-
-/* -- what tests do to the network ------------------------------------------------------------ */
-
-/* What was held starts to travel again. */
-static void conn_release(struct sim_conn *conn)
-{
-	for (size_t d = 0; d < GX_SIM_DIRECTION_COUNT; d++) {
-		struct sim_pipe *pipe = &conn->pipe[d];
-		int64_t at_ns =
-			conn->sim->now_ns + latency(conn->sim, conn->host[0], conn->host[1]);
-		struct segment *segment;
-
-		DL_FOREACH (pipe->segments, segment) {
-			segment->at_ns = GX_MAX(segment->at_ns, at_ns);
-			pipe->last_at_ns = GX_MAX(pipe->last_at_ns, segment->at_ns);
-		}
-		pipe_arm(pipe);
-	}
-}
-
-static bool conn_between(const struct sim_conn *conn, const struct gx_sim_host *a,
-			 const struct gx_sim_host *b)
-{
-	return (conn->host[0] == a && conn->host[1] == b) ||
-	       (conn->host[0] == b && conn->host[1] == a);
-}
-
-/* True when something was sent that did not get through. */
-static bool conn_stuck(const struct sim_conn *conn)
-{
-	return conn->pipe[0].segments != NULL || conn->pipe[1].segments != NULL;
-}
-
-static void partition_heal(struct gx_sim *sim, struct sim_partition *p)
-{
-	struct gx_sim_host *a = p->a;
-	struct gx_sim_host *b = p->b;
-	bool gave_up = sim->now_ns - p->since_ns >= sim->options.partition_reset_ns;
-	struct sim_conn *conn;
-	struct sim_conn *tmp;
-
-	*p = sim->partitions[--sim->partitions_count];
-	DL_FOREACH_SAFE (sim->conns, conn, tmp) {
-		if (!conn_between(conn, a, b))
-			continue;
-		if (gave_up && conn_stuck(conn))
-			conn_reset(conn);
-		else
-			conn_release(conn);
-	}
-}
-
-void gx_sim_partition(struct gx_sim_host *a, struct gx_sim_host *b, bool cut)
-{
-	struct gx_sim *sim = a->sim;
-	struct sim_partition *p = partition_find(sim, a, b);
-
-	sim_trace(sim, cut ? 11 : 12);
-	if (cut == (p != NULL))
-		return;
-	if (!cut) {
-		partition_heal(sim, p);
-		return;
-	}
-	sim->partitions = sim_realloc(sim->partitions,
-				      (sim->partitions_count + 1) * sizeof(*sim->partitions));
-	sim->partitions[sim->partitions_count++] = (struct sim_partition){a, b, sim->now_ns};
-}
-
-void gx_sim_reset_links(struct gx_sim_host *a, struct gx_sim_host *b)
-{
-	struct sim_conn *conn;
-
-	DL_FOREACH (a->sim->conns, conn) {
-		if (conn_between(conn, a, b))
-			conn_reset(conn);
-	}
-}
-
-void gx_sim_cut_after(struct gx_sim *sim, enum gx_sim_direction direction, uint64_t bytes)
-{
-	gx_assert(sim->cuts_count[direction] < SIM_CUTS_MAX);
-	sim->cuts[direction][sim->cuts_count[direction]++] = bytes;
-}
-
-uint64_t gx_sim_bytes(struct gx_sim *sim, enum gx_sim_direction direction)
-{
-	return sim->passed_bytes[direction];
-}
-
-void sim_net_boot(struct gx_sim_host *host)
-{
-	struct sim_conn *conn;
-
-	DL_FOREACH (host->sim->conns, conn) {
-		if (conn->host[0] == host || conn->host[1] == host)
-			conn_release(conn);
-	}
-}
-
-void sim_net_fini(struct gx_sim *sim)
-{
-	gx_assert(sim->conns == NULL && sim->listeners == NULL);
-	sim_free(sim->partitions);
 }

@@ -6,6 +6,8 @@
 /* Requests up to this size are packed on the stack. */
 #define SMALL_BYTES 1024u
 #define PAYLOAD_IOVS 32
+/* A connection not used for this long is looked at before it is used again. */
+#define IDLE_NS (5 * GX_NSEC_PER_MSEC)
 
 enum slot_state {
 	SLOT_FREE,
@@ -48,6 +50,7 @@ struct rpc_chan {
 	unsigned load;		    /* slots in use */
 	unsigned sleepers;	    /* slots whose caller waits for another thread's reading */
 	uint64_t next_call;
+	int64_t used_ns; /* when it was last taken for a call, or looked at */
 	struct slot slots[SLOTS];
 
 	/* The reader's: whoever has set `reading`. */
@@ -207,16 +210,6 @@ void rpc_chan_info(const struct rpc_chan *chan, struct rpc_chan_info *ret_info)
 	*ret_info = chan->info;
 }
 
-bool rpc_chan_usable(struct rpc_chan *chan)
-{
-	bool usable;
-
-	gx_env_mutex_lock(chan->env, &chan->lock);
-	usable = chan->failed == 0 && !chan->leaving;
-	gx_env_mutex_unlock(chan->env, &chan->lock);
-	return usable;
-}
-
 unsigned rpc_chan_load(struct rpc_chan *chan)
 {
 	unsigned load;
@@ -246,6 +239,7 @@ static struct slot *slot_take(struct rpc_chan *chan)
 		if (slot->state == SLOT_FREE) {
 			slot->call = call;
 			chan->load++;
+			chan->used_ns = gx_env_now_ns(chan->env);
 			return slot;
 		}
 	}
@@ -717,6 +711,36 @@ static int read_some(struct rpc_chan *chan, int64_t deadline_ns, size_t *ret_dir
 	chan->in_end += (size_t)n - direct;
 	*ret_direct = direct;
 	return 0;
+}
+
+/*
+ * Nobody has read from an idle connection: a GOAWAY, or its end, may lie in the socket since long.
+ * To learn of it only after the next request was sent would leave that one's outcome in doubt.
+ */
+static void look(struct rpc_chan *chan, int64_t now)
+{
+	size_t direct;
+	int r;
+
+	chan->used_ns = now;
+	r = read_some(chan, GX_NOWAIT, &direct);
+	if (r == 0)
+		r = take_buffered(chan);
+	if (r < 0 && r != -EAGAIN)
+		chan_fail(chan, r);
+}
+
+bool rpc_chan_usable(struct rpc_chan *chan)
+{
+	int64_t now = gx_env_now_ns(chan->env);
+	bool usable;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	if (chan->failed == 0 && !chan->reading && chan->load == 0 && now - chan->used_ns > IDLE_NS)
+		look(chan, now);
+	usable = chan->failed == 0 && !chan->leaving;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return usable;
 }
 
 /*

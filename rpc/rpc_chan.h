@@ -87,7 +87,10 @@ GX_MUST_CHECK int rpc_chan_submit(struct rpc_chan *chan, const struct rpc_reques
 /* 0 with the reply (whatever its status), or why none came. */
 GX_MUST_CHECK int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_reply);
 
-/* Not failed, and the server did not ask us to leave. */
+/*
+ * Not failed, and the server did not ask us to leave. Reads what an idle connection has received
+ * meanwhile, without waiting.
+ */
 bool rpc_chan_usable(struct rpc_chan *chan);
 /* Calls in flight. */
 unsigned rpc_chan_load(struct rpc_chan *chan);

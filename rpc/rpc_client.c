@@ -477,6 +477,19 @@ static int attempt_all(struct rpc_client *client, struct attempt *a, struct rpc_
 	}
 }
 
+/* One line for a person, unless whoever failed has left one already. */
+static void explain(struct rpc_client *client, struct gx_buf *errors, int err, const char *detail)
+{
+	char where[GX_ADDR_TEXT_MAX];
+
+	if (!errors || errors->bytes > 0)
+		return;
+	rpc_endpoint_format(&client->endpoint, where);
+	/* A text that does not fit is no reason for another error. */
+	GX_IGNORE(gx_buf_append_format(errors, "%s: %s\n", where,
+				       detail[0] ? detail : gx_strerror(err)));
+}
+
 int rpc_client_call(struct rpc_client *client, const struct rpc_method *method,
 		    const ProtobufCMessage *message, const struct rpc_call_options *options,
 		    struct rpc_reply *ret_reply)
@@ -510,6 +523,8 @@ int rpc_client_call(struct rpc_client *client, const struct rpc_method *method,
 	a.request.trace = client->trace_base + client->trace++;
 	gx_env_mutex_unlock(client->env, &client->lock);
 	r = attempt_all(client, &a, ret_reply);
+	if (r < 0)
+		explain(client, options->errors, r, ret_reply->detail);
 	if (a.request.seq) {
 		seq_end(client, a.request.seq);
 		/* No server said so: after a try that may have arrived nobody knows. */

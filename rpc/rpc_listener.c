@@ -65,6 +65,9 @@ static void on_accept(struct gx_io *io, unsigned events GX_UNUSED)
 		if (fd == -EAGAIN || fd == -ECONNABORTED)
 			return;
 		r = fd < 0 ? fd : listeners->accepted(listeners->arg, fd, &l->endpoint);
+		/* Gone before we looked: its trouble, and no reason to keep others waiting. */
+		if (r == -ENOTCONN || r == -ECONNRESET)
+			continue;
 		if (r < 0) {
 			/* Out of descriptors, memory or threads: wait, do not spin. */
 			gx_log(WARNING, "cannot accept a connection", GX_KE(r));

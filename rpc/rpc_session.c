@@ -13,9 +13,17 @@ struct replay_entry {
 	struct rpc_call *waiters; /* RUNNING: retries that came meanwhile */
 };
 
+/* What one identity takes of the table; nobody may take so much that others get nothing. */
+struct share {
+	char identity[GX_NAME_USER_MAX + 8];
+	size_t sessions;
+	size_t bytes; /* tables and remembered replies */
+	UT_hash_handle hh;
+};
+
 struct rpc_session {
 	uint64_t id;
-	char identity[GX_NAME_USER_MAX + 8];
+	struct share *share;
 	unsigned connections;
 	unsigned running;	 /* entries being worked on */
 	int64_t idle_since_ns;	 /* valid while connections == 0 */
@@ -29,10 +37,13 @@ struct rpc_sessions {
 	struct gx_env *env;
 	struct gx_mutex lock;
 	int64_t linger_ns;
-	size_t bytes; /* of tables and remembered replies, all sessions */
+	size_t bytes; /* tables and remembered replies, all shares */
+	struct share *shares; /* by identity; as long as it has sessions */
 	struct rpc_session *by_id;
 };
 
+/* One identity may have a fourth of the sessions and of the bytes. */
+#define SHARE_DIVISOR 4
 #define TABLE_BYTES (GX_REPLAY_PER_SESSION_MAX * sizeof(struct replay_entry))
 
 static const struct rpc_replay_ops replay_ops;
@@ -56,11 +67,68 @@ int rpc_sessions_new(struct gx_env *env, int64_t linger_ns, struct rpc_sessions 
 	return 0;
 }
 
-static void entry_clear(struct rpc_sessions *sessions, struct replay_entry *entry)
+static bool has_room(const struct rpc_sessions *sessions, const struct rpc_session *session,
+		     size_t bytes)
 {
-	sessions->bytes -= entry->bytes;
+	return sessions->bytes + bytes <= GX_REPLAY_BYTES_MAX &&
+	       session->share->bytes + bytes <= GX_REPLAY_BYTES_MAX / SHARE_DIVISOR;
+}
+
+/* Without asking: a result that exists is remembered, and only the next one refused. */
+static void charge(struct rpc_sessions *sessions, struct rpc_session *session, size_t bytes)
+{
+	sessions->bytes += bytes;
+	session->share->bytes += bytes;
+}
+
+static void discharge(struct rpc_sessions *sessions, struct rpc_session *session, size_t bytes)
+{
+	sessions->bytes -= bytes;
+	session->share->bytes -= bytes;
+}
+
+static void entry_clear(struct rpc_sessions *sessions, struct rpc_session *session,
+			struct replay_entry *entry)
+{
+	discharge(sessions, session, entry->bytes);
 	free(entry->message);
 	*entry = (struct replay_entry){.state = ENTRY_FREE};
+}
+
+/* The share of an identity, made with its first session. */
+static int share_join(struct rpc_sessions *sessions, const char *identity, struct share **ret_share)
+{
+	bool gx_hash_failed = false;
+	struct share *share;
+	int r;
+
+	HASH_FIND_STR(sessions->shares, identity, share);
+	if (!share) {
+		share = calloc(1, sizeof(*share));
+		if (!share)
+			return -ENOMEM;
+		r = gx_strcpy(share->identity, sizeof(share->identity), identity);
+		gx_assert(r == 0);
+		HASH_ADD_STR(sessions->shares, identity, share);
+		if (gx_hash_failed) {
+			free(share);
+			return -ENOMEM;
+		}
+	}
+	if (share->sessions >= GX_REPLAY_SESSIONS_MAX / SHARE_DIVISOR)
+		return -EAGAIN;
+	share->sessions++;
+	*ret_share = share;
+	return 0;
+}
+
+static void share_leave(struct rpc_sessions *sessions, struct share *share)
+{
+	if (--share->sessions > 0)
+		return;
+	gx_assert(share->bytes == 0);
+	HASH_DEL(sessions->shares, share);
+	free(share);
 }
 
 static void session_free(struct rpc_sessions *sessions, struct rpc_session *session)
@@ -69,10 +137,11 @@ static void session_free(struct rpc_sessions *sessions, struct rpc_session *sess
 	if (session->entries) {
 		for (size_t i = 0; i < GX_REPLAY_PER_SESSION_MAX; i++) {
 			gx_assert(!session->entries[i].waiters);
-			entry_clear(sessions, &session->entries[i]);
+			entry_clear(sessions, session, &session->entries[i]);
 		}
-		sessions->bytes -= TABLE_BYTES;
+		discharge(sessions, session, TABLE_BYTES);
 	}
+	share_leave(sessions, session->share);
 	free(session->entries);
 	free(session);
 }
@@ -122,11 +191,15 @@ static int session_make(struct rpc_sessions *sessions, const struct rpc_peer *pe
 	if (!session)
 		return -ENOMEM;
 	session->id = id;
-	r = gx_strcpy(session->identity, sizeof(session->identity), peer->identity);
-	gx_assert(r == 0);
+	r = share_join(sessions, peer->identity, &session->share);
+	if (r < 0) {
+		free(session);
+		return r;
+	}
 	session->idle_since_ns = gx_env_now_ns(sessions->env);
 	HASH_ADD(hh, sessions->by_id, id, sizeof(session->id), session);
 	if (gx_hash_failed) {
+		share_leave(sessions, session->share);
 		free(session);
 		return -ENOMEM;
 	}
@@ -146,7 +219,7 @@ int rpc_sessions_open(void *arg, const struct rpc_peer *peer, uint64_t asked, ui
 	gx_env_mutex_lock(sessions->env, &sessions->lock);
 	if (wanted)
 		session = session_find(sessions, wanted);
-	if (session && strcmp(session->identity, peer->identity) != 0)
+	if (session && strcmp(session->share->identity, peer->identity) != 0)
 		session = NULL;
 	known = session != NULL;
 	/* It must not expire before the connection is attached to it. */
@@ -239,7 +312,7 @@ static void trim(struct rpc_sessions *sessions, struct rpc_session *session, uin
 		struct replay_entry *entry = entry_at(session, session->acked + n);
 
 		if (entry->state == ENTRY_DONE)
-			entry_clear(sessions, entry);
+			entry_clear(sessions, session, entry);
 	}
 	session->acked = acked;
 }
@@ -253,12 +326,12 @@ static int begin_locked(struct rpc_sessions *sessions, struct rpc_session *sessi
 	if (call->frame.window == 0 || call->frame.window > seq)
 		return rpc_call_fail(call, -EPROTO, "impossible replay window");
 	if (!session->entries) {
-		if (sessions->bytes + TABLE_BYTES > GX_REPLAY_BYTES_MAX)
+		if (!has_room(sessions, session, TABLE_BYTES))
 			return rpc_call_fail(call, -EAGAIN, "the replay table is full");
 		session->entries = calloc(GX_REPLAY_PER_SESSION_MAX, sizeof(*session->entries));
 		if (!session->entries)
 			return -ENOMEM;
-		sessions->bytes += TABLE_BYTES;
+		charge(sessions, session, TABLE_BYTES);
 	}
 	trim(sessions, session, seq - call->frame.window);
 	if (seq <= session->acked)
@@ -267,7 +340,7 @@ static int begin_locked(struct rpc_sessions *sessions, struct rpc_session *sessi
 		return rpc_call_fail(call, -E2BIG, "too many results not acknowledged");
 	entry = entry_at(session, seq);
 	if (entry->state == ENTRY_FREE) {
-		if (sessions->bytes > GX_REPLAY_BYTES_MAX)
+		if (!has_room(sessions, session, 0))
 			return rpc_call_fail(call, -EAGAIN, "the replay table is full");
 		*entry = (struct replay_entry){.state = ENTRY_RUNNING,
 					       .seq = seq,
@@ -338,7 +411,7 @@ static void replay_finish(struct rpc_replay *replay, struct rpc_call *call,
 	entry->waiters = NULL;
 	if (rpc_status_retryable(frame->code)) {
 		/* Nothing was done: the next try is a first try. */
-		entry_clear(sessions, entry);
+		entry_clear(sessions, session, entry);
 	} else {
 		entry->state = ENTRY_DONE;
 		entry->status = frame->code;
@@ -347,7 +420,7 @@ static void replay_finish(struct rpc_replay *replay, struct rpc_call *call,
 			if (entry->message) {
 				memcpy(entry->message, message, frame->message_bytes);
 				entry->bytes = frame->message_bytes;
-				sessions->bytes += entry->bytes;
+				charge(sessions, session, entry->bytes);
 			} else {
 				/* Done, but the result cannot be told twice: say so if asked. */
 				entry->status = RPC_STATUS_UNKNOWN_OUTCOME;

@@ -29,7 +29,7 @@ enum rpc_status rpc_status_from_errno(int err, bool *ret_exact)
 	} else {
 		exact = false;
 		for (size_t i = 1; i < GX_COUNT_OF(rows); i++) {
-			if (rows[i].err == -err) {
+			if (err == -rows[i].err) {
 				status = (enum rpc_status)rows[i].number;
 				exact = true;
 				break;

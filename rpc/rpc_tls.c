@@ -13,8 +13,6 @@
 #define GROUPS "X25519:P-256"
 /* Small segments are gathered into one record up to this size. */
 #define RECORD_BYTES 16384
-/* What one recv may take; there only while bytes are under way (SSL_MODE_RELEASE_BUFFERS). */
-#define READ_AHEAD_BYTES 65536
 
 struct rpc_tls_ctx {
 	SSL_CTX *ssl_ctx;
@@ -192,9 +190,8 @@ static int ctx_new(struct gx_env *env, bool server, struct rpc_tls_ctx **ret_ctx
 				    SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_session_cache_mode(s, SSL_SESS_CACHE_OFF);
 	SSL_CTX_set_num_tickets(s, 0);
-	/* One recv for several records instead of two for each. */
+	/* One recv for a record's head and body instead of two. */
 	SSL_CTX_set_read_ahead(s, 1);
-	SSL_CTX_set_default_read_buffer_len(s, READ_AHEAD_BYTES);
 	/*
 	 * A server without our PSK would have to show a certificate: none is trusted. A
 	 * server has none to show, so a client without a PSK cannot finish either.
@@ -458,7 +455,9 @@ static size_t gather(const struct iovec *iov, int iov_count, unsigned char *spac
 	for (int i = 0; i < iov_count && bytes < RECORD_BYTES; i++) {
 		size_t part = GX_MIN(iov[i].iov_len, RECORD_BYTES - bytes);
 
-		memcpy(space + bytes, iov[i].iov_base, part);
+		/* An empty part may have no memory at all. */
+		if (part > 0)
+			memcpy(space + bytes, iov[i].iov_base, part);
 		bytes += part;
 	}
 	*ret_data = space;

@@ -33,7 +33,8 @@ static int parse(const struct ours *ours, enum ours_kind kind, struct rpc_endpoi
 	char text[GX_ADDR_TEXT_MAX];
 
 	if (gx_format(text, sizeof(text), "%s%s%s", formats[kind],
-		      kind == OURS_UNIX ? ours->directory : "", kind == OURS_UNIX ? "/ours" : "") < 0)
+		      kind == OURS_UNIX ? ours->directory : "",
+		      kind == OURS_UNIX ? "/ours" : "") < 0)
 		return -ENAMETOOLONG;
 	return rpc_endpoint_parse(ours->env, text, false, ret_endpoint, NULL);
 }

@@ -15,7 +15,7 @@ struct ours {
 	struct rpc_key key; /* of the one user there is */
 	struct rpc_endpoint loop[OURS_KIND_COUNT];
 	struct rpc_endpoint threads[OURS_KIND_COUNT]; /* no unix */
-	char directory[64];			      /* for the unix socket */
+	char directory[64];                           /* for the unix socket */
 };
 
 /* Makes the key; the servers are not there yet. */

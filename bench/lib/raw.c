@@ -16,7 +16,7 @@
 #define BACKLOG 64
 #define EPOLL_EVENTS 64
 
-/* -- bytes ---------------------------------------------------------------------- */
+/* -- bytes ------------------------------------------------------------------------------- */
 
 ssize_t raw_read(struct raw_conn *conn, void *buf, size_t bytes)
 {
@@ -66,7 +66,7 @@ int raw_write_all(struct raw_conn *conn, const void *buf, size_t bytes)
 	return 0;
 }
 
-/* -- certificates ---------------------------------------------------------------- */
+/* -- certificates ------------------------------------------------------------------------ */
 
 static X509 *certificate(const char *name, EVP_PKEY *key, X509 *issuer, EVP_PKEY *issuer_key)
 {
@@ -110,27 +110,80 @@ static SSL_CTX *context(bool server)
 	return ctx;
 }
 
+struct identity {
+	EVP_PKEY *key;
+	X509 *cert;
+};
+
+static int identity_init(struct identity *id, const char *name, const struct identity *issuer)
+{
+	id->key = EVP_EC_gen("P-256");
+	if (id->key)
+		id->cert = certificate(name, id->key, issuer ? issuer->cert : NULL,
+				       issuer ? issuer->key : id->key);
+	return id->cert ? 0 : -ENOMEM;
+}
+
+static void identity_fini(struct identity *id)
+{
+	X509_free(id->cert);
+	EVP_PKEY_free(id->key);
+}
+
+static int context_show(SSL_CTX *ctx, const struct identity *own)
+{
+	return SSL_CTX_use_certificate(ctx, own->cert) == 1 &&
+			       SSL_CTX_use_PrivateKey(ctx, own->key) == 1
+		       ? 0
+		       : -EINVAL;
+}
+
+static int context_demand(SSL_CTX *ctx, const struct identity *ca)
+{
+	SSL_CTX_set_verify(ctx, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
+	return X509_STORE_add_cert(SSL_CTX_get_cert_store(ctx), ca->cert) == 1 ? 0 : -EINVAL;
+}
+
+static int pair_init(struct raw_tls_pair *pair, const struct identity *ca,
+		     const struct identity *server, const struct identity *client)
+{
+	static const unsigned char id[] = "wire";
+	int r;
+
+	pair->server = context(true);
+	pair->client = context(false);
+	if (!pair->server || !pair->client)
+		return -ENOMEM;
+	r = context_show(pair->server, server);
+	if (r == 0)
+		r = context_demand(pair->client, ca);
+	if (r == 0 && client) {
+		r = context_show(pair->client, client);
+		if (r == 0)
+			r = context_demand(pair->server, ca);
+		/* OpenSSL wants one where clients are verified and tickets given. */
+		SSL_CTX_set_session_id_context(pair->server, id, sizeof(id));
+	}
+	return r;
+}
+
 int raw_tls_init(struct raw_tls *tls)
 {
-	EVP_PKEY *ca_key = EVP_EC_gen("P-256");
-	EVP_PKEY *key = EVP_EC_gen("P-256");
-	X509 *ca = ca_key ? certificate("bench CA", ca_key, NULL, ca_key) : NULL;
-	X509 *cert = ca && key ? certificate("localhost", key, ca, ca_key) : NULL;
-	int r = -ENOMEM;
+	struct identity ca = {0}, server = {0}, client = {0};
+	int r = identity_init(&ca, "bench CA", NULL);
 
-	tls->server = context(true);
-	tls->client = context(false);
-	if (cert && tls->server && tls->client &&
-	    SSL_CTX_use_certificate(tls->server, cert) == 1 &&
-	    SSL_CTX_use_PrivateKey(tls->server, key) == 1 &&
-	    X509_STORE_add_cert(SSL_CTX_get_cert_store(tls->client), ca) == 1) {
-		SSL_CTX_set_verify(tls->client, SSL_VERIFY_PEER, NULL);
-		r = 0;
-	}
-	X509_free(cert);
-	X509_free(ca);
-	EVP_PKEY_free(key);
-	EVP_PKEY_free(ca_key);
+	*tls = (struct raw_tls){0};
+	if (r == 0)
+		r = identity_init(&server, "localhost", &ca);
+	if (r == 0)
+		r = identity_init(&client, "client", &ca);
+	if (r == 0)
+		r = pair_init(&tls->one_sided, &ca, &server, NULL);
+	if (r == 0)
+		r = pair_init(&tls->mutual, &ca, &server, &client);
+	identity_fini(&client);
+	identity_fini(&server);
+	identity_fini(&ca);
 	if (r < 0)
 		raw_tls_fini(tls);
 	return r;
@@ -138,12 +191,24 @@ int raw_tls_init(struct raw_tls *tls)
 
 void raw_tls_fini(struct raw_tls *tls)
 {
-	SSL_CTX_free(tls->server);
-	SSL_CTX_free(tls->client);
+	SSL_CTX_free(tls->one_sided.server);
+	SSL_CTX_free(tls->one_sided.client);
+	SSL_CTX_free(tls->mutual.server);
+	SSL_CTX_free(tls->mutual.client);
 	*tls = (struct raw_tls){0};
 }
 
-/* -- servers ------------------------------------------------------------------------ */
+const struct raw_tls_pair *raw_tls_pair(const struct raw_tls *tls, enum raw_kind kind)
+{
+	return kind == RAW_TLS_MUTUAL ? &tls->mutual : &tls->one_sided;
+}
+
+static bool is_tls(enum raw_kind kind)
+{
+	return kind == RAW_TLS || kind == RAW_TLS_MUTUAL;
+}
+
+/* -- servers ----------------------------------------------------------------------------- */
 
 static void no_delay(int fd)
 {
@@ -192,8 +257,8 @@ static void serve_one(struct acceptor *a, int fd)
 	struct raw_hello hello;
 
 	no_delay(fd);
-	if (a->kind == RAW_TLS) {
-		conn.ssl = SSL_new(a->server->tls->server);
+	if (is_tls(a->kind)) {
+		conn.ssl = SSL_new(raw_tls_pair(a->server->tls, a->kind)->server);
 		if (!conn.ssl || !SSL_set_fd(conn.ssl, fd) || SSL_accept(conn.ssl) != 1)
 			goto out;
 	}
@@ -334,11 +399,11 @@ void raw_server_fini(struct raw_server *server)
 	}
 }
 
-/* -- clients ------------------------------------------------------------------------- */
+/* -- clients ----------------------------------------------------------------------------- */
 
-static int tls_connect(const struct raw_server *server, struct raw_conn *conn)
+static int tls_connect(const struct raw_server *server, enum raw_kind kind, struct raw_conn *conn)
 {
-	conn->ssl = SSL_new(server->tls->client);
+	conn->ssl = SSL_new(raw_tls_pair(server->tls, kind)->client);
 	if (!conn->ssl || !SSL_set_fd(conn->ssl, conn->fd) ||
 	    !SSL_set_tlsext_host_name(conn->ssl, "localhost") ||
 	    !SSL_set1_host(conn->ssl, "localhost"))
@@ -353,8 +418,8 @@ static int tls_connect(const struct raw_server *server, struct raw_conn *conn)
 int raw_open(const struct raw_server *server, enum raw_kind kind, const struct raw_hello *hello,
 	     struct raw_conn *ret_conn)
 {
-	struct raw_conn conn = {.fd = socket(server->addr[kind].ss_family,
-					     SOCK_STREAM | SOCK_CLOEXEC, 0)};
+	struct raw_conn conn = {
+		.fd = socket(server->addr[kind].ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0)};
 	int r = 0;
 
 	if (conn.fd < 0)
@@ -363,8 +428,8 @@ int raw_open(const struct raw_server *server, enum raw_kind kind, const struct r
 	if (connect(conn.fd, (const struct sockaddr *)&server->addr[kind],
 		    server->addr_bytes[kind]) < 0)
 		r = gx_errno();
-	if (r == 0 && kind == RAW_TLS)
-		r = tls_connect(server, &conn);
+	if (r == 0 && is_tls(kind))
+		r = tls_connect(server, kind, &conn);
 	if (r == 0 && kind != RAW_EPOLL)
 		r = raw_write_all(&conn, hello, sizeof(*hello));
 	if (r < 0) {

@@ -14,7 +14,14 @@
 #include <openssl/ssl.h>
 #include <sys/socket.h>
 
-enum raw_kind { RAW_TCP, RAW_UNIX, RAW_TLS, RAW_EPOLL, RAW_KIND_COUNT };
+enum raw_kind {
+	RAW_TCP,
+	RAW_UNIX,
+	RAW_TLS,        /* the server shows a certificate */
+	RAW_TLS_MUTUAL, /* both do */
+	RAW_EPOLL,
+	RAW_KIND_COUNT
+};
 
 #define RAW_ACK_BYTES 8u
 
@@ -23,13 +30,19 @@ struct raw_hello {
 	uint64_t reply_bytes; /* equal to request_bytes: echo whatever comes */
 };
 
-/* A CA, a server certificate of it (P-256, for "localhost") and the contexts of both sides. */
-struct raw_tls {
+/* A pair of contexts that trust the same CA. */
+struct raw_tls_pair {
 	SSL_CTX *server, *client;
+};
+
+/* Certificates are P-256, all else as OpenSSL has it, resumption tickets included. */
+struct raw_tls {
+	struct raw_tls_pair one_sided, mutual;
 };
 
 GX_MUST_CHECK int raw_tls_init(struct raw_tls *tls);
 void raw_tls_fini(struct raw_tls *tls);
+const struct raw_tls_pair *raw_tls_pair(const struct raw_tls *tls, enum raw_kind kind);
 
 struct raw_server {
 	const struct raw_tls *tls; /* borrowed */

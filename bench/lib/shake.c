@@ -11,11 +11,10 @@ static SSL_SESSION *psk_session(SSL *ssl)
 {
 	SSL_SESSION *session = SSL_SESSION_new();
 
-	if (session &&
-	    (!SSL_SESSION_set1_master_key(session, psk, sizeof(psk)) ||
-	     !SSL_SESSION_set_cipher(session,
-				     SSL_CIPHER_find(ssl, (const unsigned char *)SUITE_ID)) ||
-	     !SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))) {
+	if (session && (!SSL_SESSION_set1_master_key(session, psk, sizeof(psk)) ||
+			!SSL_SESSION_set_cipher(
+				session, SSL_CIPHER_find(ssl, (const unsigned char *)SUITE_ID)) ||
+			!SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))) {
 		SSL_SESSION_free(session);
 		return NULL;
 	}

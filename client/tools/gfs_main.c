@@ -3,8 +3,8 @@
  */
 #include "client/tools/gfs_tool.h"
 #include "common/gx_buf.h"
+#include "common/gx_daemon_os.h"
 #include <stdarg.h>
-#include <sys/prctl.h>
 
 static const struct gfs_command gfs_commands[] = {
 	{"key", "make keys and key tables", gfs_key_main},
@@ -80,8 +80,7 @@ int main(int argc, char **argv)
 	struct gx_env *env = gx_env_posix();
 	const char *guess;
 
-	/* Keys pass through this process: no core dumps, no ptrace by others (rule S3). */
-	prctl(PR_SET_DUMPABLE, 0);
+	gx_forbid_core_dumps();
 	if (argc < 2) {
 		fprintf(stderr, "gfs: which command? Try: gfs --help\n");
 		return GFS_EXIT_USAGE;

@@ -110,8 +110,8 @@ static void fault_run_kinds(const char *name, fault_scenario scenario, uint64_t 
 {
 	printf("%s:", name);
 	for (int kind = 0; kind < GX_FAULT_COUNT; kind++) {
-		uint64_t points =
-			fault_run_kind(name, scenario, (enum gx_fault_kind)kind, 1, 0, count_blocks);
+		uint64_t points = fault_run_kind(name, scenario, (enum gx_fault_kind)kind, 1, 0,
+						 count_blocks);
 
 		if (points > 0)
 			printf(" %s %llu", gx_fault_name((enum gx_fault_kind)kind),

@@ -83,7 +83,8 @@ START_TEST(every_allocation_of_a_buffer_may_fail)
 }
 END_TEST
 
-/* -- configuration -------------------------------------------------------------------------------- */
+/* -- configuration --------------------------------------------------------------------------------
+ */
 
 struct config {
 	char *listen, *key_file, *peers, *secret;
@@ -134,7 +135,8 @@ static void conf_scenario(struct gx_fault *fault)
 	r = conf_load(&env, &config, &errors);
 	if (r == 0) {
 		fault_must(strcmp(config.listen, "10.0.0.1:5") == 0 &&
-				   config.cache_bytes == 3 << 20 && strcmp(config.peers, "a:1,b:2") == 0,
+				   config.cache_bytes == 3 << 20 &&
+				   strcmp(config.peers, "a:1,b:2") == 0,
 			   "success with other values");
 		r = conf_load(&env, &fresh, &errors);
 	}
@@ -190,13 +192,16 @@ START_TEST(every_call_of_the_configuration_may_fail)
 	write_file("a.conf", text);
 	fault_run_allocs("conf", conf_scenario, true);
 	fault_run_kinds("conf", conf_scenario,
-			FAULT_BIT(OPEN) | FAULT_BIT(READ) | FAULT_BIT(STAT) | FAULT_BIT(LIST), true);
+			FAULT_BIT(OPEN) | FAULT_BIT(READ) | FAULT_BIT(STAT) | FAULT_BIT(LIST),
+			true);
 	fault_run_allocs("conf mistakes", mistakes_scenario, true);
 	teardown();
 }
 END_TEST
 
-/* -- log ------------------------------------------------------------------------------------------------ */
+/* -- log
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static void log_scenario(struct gx_fault *fault GX_UNUSED)
 {
@@ -224,7 +229,9 @@ START_TEST(the_log_allocates_nothing)
 }
 END_TEST
 
-/* -- loops --------------------------------------------------------------------------------------------------- */
+/* -- loops
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct turn {
 	struct gx_env *env;
@@ -333,7 +340,8 @@ START_TEST(every_call_of_a_loop_may_fail)
 }
 END_TEST
 
-/* -- addresses ---------------------------------------------------------------------------------------------- */
+/* -- addresses
+ * ---------------------------------------------------------------------------------------------- */
 
 static void addr_scenario(struct gx_fault *fault)
 {
@@ -360,7 +368,9 @@ START_TEST(every_call_behind_an_address_may_fail)
 }
 END_TEST
 
-/* -- keys ------------------------------------------------------------------------------------------------------ */
+/* -- keys
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static size_t keys_in_file(void)
 {

@@ -95,7 +95,8 @@ START_TEST(every_call_of_the_handshake_may_fail)
 }
 END_TEST
 
-/* -- client and server in the simulation -------------------------------------------------------- */
+/* -- client and server in the simulation --------------------------------------------------------
+ */
 
 struct guest {
 	struct gx_fault *fault;
@@ -104,7 +105,7 @@ struct guest {
 	struct rpc_client *client;
 	struct rpc_chan *push;
 	int tally[3];
-	bool all_right;	  /* every call succeeded */
+	bool all_right;   /* every call succeeded */
 	bool calls_right; /* all but the pushes, which a broken channel may lose */
 	char wrong[96];
 };
@@ -139,9 +140,9 @@ static int call_echo(struct guest *g, unsigned char *data)
 	request.data.data = data;
 	request.data.len = 30000;
 	r = echo_call_echo(g->client, &request, &options, &reply, &answer);
-	if (r == 0 && (answer->data.len != 30000 || reply.payload_bytes != PAYLOAD_BYTES ||
-		       memcmp(back, data, PAYLOAD_BYTES) != 0 ||
-		       memcmp(answer->data.data, data, 30000) != 0))
+	if (r == 0 &&
+	    (answer->data.len != 30000 || reply.payload_bytes != PAYLOAD_BYTES ||
+	     memcmp(back, data, PAYLOAD_BYTES) != 0 || memcmp(answer->data.data, data, 30000) != 0))
 		complain(g, "echo gave back something else", 0);
 	rpc_reply_fini(&reply);
 	free(back);

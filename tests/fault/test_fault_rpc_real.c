@@ -17,7 +17,6 @@
 #include "rpc/rpc_stub.h"
 
 #define PAYLOAD_BYTES 100000u
-#define CALL_MS 400u
 
 static const unsigned char key[RPC_KEY_BYTES] = {9, 8, 7};
 
@@ -32,6 +31,7 @@ static struct {
 	{"threads, tls", "tls:127.0.0.1:0", true},
 };
 static int mode; /* of the scenario that runs */
+static uint64_t call_ms = 400;
 static bool last_all_right;
 
 struct host {
@@ -149,7 +149,7 @@ static void on_drain(struct gx_task *task)
 static int call_tally(struct host *h, struct rpc_client *client, int *ret_added)
 {
 	PbEcho__TallyRequest request = PB_ECHO__TALLY_REQUEST__INIT;
-	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, CALL_MS)};
+	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, call_ms)};
 	const PbEcho__TallyReply *answer;
 	struct rpc_reply reply;
 	int r;
@@ -166,7 +166,7 @@ static int call_sink(struct host *h, struct rpc_client *client, unsigned char *d
 {
 	PbEcho__SinkRequest request = PB_ECHO__SINK_REQUEST__INIT;
 	struct iovec iov = {data, PAYLOAD_BYTES};
-	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, CALL_MS),
+	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, call_ms),
 					   .payload_out = &iov,
 					   .payload_out_count = 1};
 	const PbEcho__SinkReply *answer;
@@ -185,7 +185,7 @@ static int call_sink(struct host *h, struct rpc_client *client, unsigned char *d
 static int call_echo(struct host *h, struct rpc_client *client, unsigned char *data)
 {
 	PbEcho__EchoRequest request = PB_ECHO__ECHO_REQUEST__INIT;
-	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, CALL_MS)};
+	struct rpc_call_options options = {.deadline_ns = gx_env_deadline_ms(&h->env, call_ms)};
 	const PbEcho__EchoReply *answer;
 	struct rpc_reply reply;
 	int r;
@@ -262,14 +262,32 @@ END_TEST
 START_TEST(every_env_call_of_real_client_and_server_may_fail)
 {
 	mode = _i;
-	fault_run_kinds(modes[mode].name, real_scenario,
-			FAULT_BIT(RANDOM) | FAULT_BIT(LISTEN) | FAULT_BIT(ACCEPT) |
-				FAULT_BIT(CONNECT) | FAULT_BIT(NAME) | FAULT_BIT(THREAD) |
-				FAULT_BIT(MUTEX) | FAULT_BIT(LOOP) |
-				(mode % 2 == 0 ? FAULT_BIT(RECV) | FAULT_BIT(SEND) |
-							 FAULT_BIT(CRYPTO)
-					       : FAULT_BIT(TLS)),
-			true);
+	fault_run_kinds(
+		modes[mode].name, real_scenario,
+		FAULT_BIT(RANDOM) | FAULT_BIT(LISTEN) | FAULT_BIT(ACCEPT) | FAULT_BIT(CONNECT) |
+			FAULT_BIT(NAME) | FAULT_BIT(THREAD) | FAULT_BIT(MUTEX) | FAULT_BIT(LOOP) |
+			(mode % 2 == 0 ? FAULT_BIT(RECV) | FAULT_BIT(SEND) | FAULT_BIT(CRYPTO)
+				       : FAULT_BIT(TLS)),
+		true);
+}
+END_TEST
+
+/* Nobody tells a server when there are descriptors again: it has to look by itself. */
+START_TEST(a_failed_accept_only_delays_a_connection)
+{
+	mode = _i;
+	call_ms = 5000;
+	for (uint64_t n = 1;; n++) {
+		struct gx_fault fault = {.kinds = FAULT_BIT(ACCEPT), .nth = n};
+
+		snprintf(fault_run_name, sizeof(fault_run_name), "%s: accept %llu",
+			 modes[mode].name, (unsigned long long)n);
+		fault_run_once(real_scenario, &fault, true);
+		if (fault.fired == 0)
+			break;
+		ck_assert_msg(last_all_right, "%s: a call failed", fault_run_name);
+	}
+	call_ms = 400;
 }
 END_TEST
 
@@ -298,6 +316,7 @@ int main(void)
 	tcase_set_timeout(tc, 600);
 	tcase_add_loop_test(tc, every_allocation_of_real_client_and_server_may_fail, 0, mode_count);
 	tcase_add_loop_test(tc, every_env_call_of_real_client_and_server_may_fail, 0, mode_count);
+	tcase_add_loop_test(tc, a_failed_accept_only_delays_a_connection, 0, mode_count);
 	tcase_add_loop_test(tc, real_reads_and_writes_of_one_byte_only_make_it_slower, 0,
 			    mode_count);
 	suite_add_tcase(suite, tc);

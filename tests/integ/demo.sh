@@ -18,6 +18,7 @@ wait_for grep -q "listening on" "$T/demo.out"
 kill -TERM $demo
 status=0
 wait $demo || status=$?
-[ $status -ne 0 ] || [[ $(tail -n 1 "$T/demo.out") == "demo: OK: "* ]] || fail "stopped, but status 0"
+last=$(tail -n 1 "$T/demo.out")
+[ $status -ne 0 ] || [[ $last == "demo: OK: "* ]] || fail "stopped, but status 0"
 assert_equals "$(find "$T/tmp" -mindepth 1)" "" "files left"
 if pgrep -f "$T/tmp" >"$T/left.out"; then fail "processes left: $(<"$T/left.out")"; fi

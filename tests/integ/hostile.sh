@@ -37,11 +37,13 @@ rss_kib() { awk -v row="$1:" '$1 == row { print $2 }' "/proc/$pid/status"; }
 before_kib=$(rss_kib VmRSS)
 
 # The honest ones: a plain one and one behind TLS.
-mkfifo "$T/honest0.in" "$T/honest1.in"
-"$TOOLS/honest" "$plain" "$T/alice.key" <"$T/honest0.in" >"$T/honest0.out" 2>"$T/honest0.log" &
-honest0=$!
-"$TOOLS/honest" "${echod_addresses[1]}" "$T/alice.key" <"$T/honest1.in" >"$T/honest1.out" 2>"$T/honest1.log" &
-honest1=$!
+honest=()
+for i in 0 1; do
+	mkfifo "$T/honest$i.in"
+	"$TOOLS/honest" "${echod_addresses[$i]}" "$T/alice.key" <"$T/honest$i.in" \
+		>"$T/honest$i.out" 2>"$T/honest$i.log" &
+	honest+=($!)
+done
 exec 5>"$T/honest0.in" 6>"$T/honest1.in"
 for i in 0 1; do wait_for grep -qx ready "$T/honest$i.out"; done
 
@@ -49,8 +51,7 @@ status=0
 "$TOOLS/hostile" "$frames" "$seed" "$T/mallory.key" "$T/admin.key" "${echod_addresses[@]}" \
 	5>&- 6>&- || status=$?
 exec 5>&- 6>&-
-wait $honest0 || status=1
-wait $honest1 || status=1
+for i in 0 1; do wait "${honest[$i]}" || status=1; done
 tail -qn 1 "$T/honest0.out" "$T/honest1.out"
 [ $status -eq 0 ] || fail "the daemon or an honest client did not hold (see above)"
 

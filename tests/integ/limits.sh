@@ -18,8 +18,8 @@ silent()
 counter_is() { [ "$(counter "$1" "$2")" = "$3" ]; }
 
 # -- half_open_max: the oldest makes way, and an honest newcomer is not kept out ---------
-start_echod plain:127.0.0.1:0,tls:127.0.0.1:0 --set echo.half_open_max=20 --set echo.handshake_timeout=10m \
-	--set daemon.log_level=info,rpc.conn=debug
+start_echod plain:127.0.0.1:0,tls:127.0.0.1:0 --set echo.half_open_max=20 \
+	--set echo.handshake_timeout=10m --set daemon.log_level=info,rpc.conn=debug
 address=${echod_addresses[0]}
 silent first "$address" 20
 first=$silent_in
@@ -42,7 +42,6 @@ start_echod plain:127.0.0.1:0,tls:127.0.0.1:0 --set echo.handshake_timeout=300ms
 	--set echo.bulk_listen=plain:127.0.0.1:0,tls:127.0.0.1:0 \
 	--set daemon.log_level=info,rpc.conn=debug
 for i in 0 1 2 3; do
-	begin=$SECONDS
 	silent quiet "${echod_addresses[$i]}" 5
 	wait_for grep -q '^closed' "$T/quiet.out"
 	assert_equals "$(tail -n 1 "$T/quiet.out")" "closed 5" "silent ones on ${echod_addresses[$i]}"
@@ -67,6 +66,28 @@ exec {silent_in}>&-
 wait "$waiting" || fail "the waiting ping was not served: $(<"$T/waiting.out")"
 expect_ok gfs ping -q -k "$T/alice.key" -c 1 "$address"
 stop_daemon gfs-echod
+
+# -- connections that are gone before the daemon looks at them cost nobody else a wait --------
+log_mark gfs-echod
+start_echod plain:127.0.0.1:0
+kill -STOP "$(daemon_pid gfs-echod)"
+expect_ok "$TOOLS/wirepeer" reset "${echod_addresses[0]}" "$T/alice.key" 100
+kill -CONT "$(daemon_pid gfs-echod)"
+expect_ok gfs ping -q -k "$T/alice.key" -c 1 "${echod_addresses[0]}"
+assert_lacks "$(<"$T/gfs-echod.log")" "cannot accept"
+stop_daemon gfs-echod
+
+# -- the soft limit of descriptors is raised: it is not what bounds a daemon --------------------
+if [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 1000 ]; then
+	soft=$(ulimit -Sn)
+	ulimit -Sn 64
+	start_echod plain:127.0.0.1:0
+	ulimit -Sn "$soft"
+	silent many "${echod_addresses[0]}" 200
+	wait_for counter_is "${echod_addresses[0]}" half_open 200
+	exec {silent_in}>&-
+	stop_daemon gfs-echod
+fi
 
 # -- requests in work: thousands at once on one connection are all answered, in turn ---------
 start_echod "plain:127.0.0.1:0,tls:127.0.0.1:0,unix:$T/echod.sock"

@@ -24,16 +24,7 @@ for address in "${echod_addresses[@]}"; do
 	assert_equals $((after - before)) 6 "connections dropped on $address"
 done
 
-# A record changed on its way. How many bytes a client sends until it is let in depends on the
-# TLS library, so find out: without a change first, then later and later.
-relay() # PORT FLIP: sets relay_port; the relay ends with descriptor 8
-{
-	mkfifo "$T/relay.in" "$T/relay.out"
-	"$TOOLS/proxy" "$@" <"$T/relay.in" >"$T/relay.out" &
-	exec 8>"$T/relay.in"
-	read -r -t "$PATIENCE_SEC" relay_port <"$T/relay.out" || fail "the relay did not start"
-	rm "$T/relay.in" "$T/relay.out"
-}
+# A record changed on its way.
 for address in "$tls" "${echod_addresses[4]}"; do
 	log_mark gfs-echod
 	# 200 pings make some 20 kB: byte 10,000 is far behind the handshake, inside a record.

@@ -22,14 +22,6 @@ done
 
 # Relay: the addresses of both ends are part of what is proven, so a man in the middle on another
 # port cannot pass a plain handshake on.
-relay() # PORT [FLIP]: sets relay_port; the relay ends with descriptor 8
-{
-	mkfifo "$T/relay.in" "$T/relay.out"
-	"$TOOLS/proxy" "$@" <"$T/relay.in" >"$T/relay.out" &
-	exec 8>"$T/relay.in"
-	read -r -t "$PATIENCE_SEC" relay_port <"$T/relay.out" || fail "the relay did not start"
-	rm "$T/relay.in" "$T/relay.out"
-}
 for address in "$plain" "$bulk"; do
 	log_mark gfs-echod
 	relay "$(port_of "$address")"

@@ -11,7 +11,8 @@ gfs key new host:rogue -o "$T/rogue.key" >/dev/null
 gfs key new user:carol -o "$T/carol.key" >/dev/null
 sed 's/expires=[^ ]*/expires=2020-01-01T00:00:00Z/' "$T/carol.key" >>"$T/keys"
 
-start_echod "plain:127.0.0.1:0,tls:127.0.0.1:0" --set echo.bulk_listen=plain:127.0.0.1:0,tls:127.0.0.1:0
+start_echod plain:127.0.0.1:0,tls:127.0.0.1:0 \
+	--set echo.bulk_listen=plain:127.0.0.1:0,tls:127.0.0.1:0
 
 # refused KEY ADDRESS IDENTITY REASON: refused there, with one log line that tells why, and a
 # client that is told the same words in each case.

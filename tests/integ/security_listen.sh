@@ -4,7 +4,9 @@
 . "$(dirname "$0")/../lib/testlib.sh"
 
 make_keys >/dev/null
-base=(gfs-echod --set "echo.keys=$T/keys")
+# With a time-out: a daemon that wrongly starts would run for ever.
+base=(timeout "$PATIENCE_SEC" gfs-echod --set "echo.keys=$T/keys")
+bare=(timeout "$PATIENCE_SEC" gfs-echod --set echo.listen=127.0.0.1:0)
 
 # Plain on all addresses: refused before anything is bound, also by --check-config.
 for address in plain:0.0.0.0:0 "plain:[::]:0"; do
@@ -42,17 +44,17 @@ for mode in 0640 0604 0660; do
 	assert_contains "$output" "chmod 600"
 done
 chmod 0600 "$T/keys"
-expect_fail -s 2 gfs-echod --set echo.listen=127.0.0.1:0 --set "echo.keys=$T"
+expect_fail -s 2 "${bare[@]}" --set "echo.keys=$T"
 assert_contains "$output" "regular file"
-expect_fail -s 2 gfs-echod --set echo.listen=127.0.0.1:0 --set "echo.keys=$T/absent"
+expect_fail -s 2 "${bare[@]}" --set "echo.keys=$T/absent"
 assert_contains "$output" "$T/absent"
-expect_fail -s 2 gfs-echod --set echo.listen=127.0.0.1:0
+expect_fail -s 2 "${bare[@]}"
 assert_contains "$output" "keys"
 
 # A broken line names file and line, never the key.
 cp "$T/keys" "$T/broken"
 secret=$(sed -n 's/.*key=\([0-9a-f]*\).*/\1/p' "$T/alice.key")
 echo "user:eve key=${secret}0" >>"$T/broken"
-expect_fail -s 1 gfs-echod --set echo.listen=127.0.0.1:0 --set "echo.keys=$T/broken"
+expect_fail -s 1 "${bare[@]}" --set "echo.keys=$T/broken"
 assert_contains "$output" "$T/broken:4"
 assert_lacks "$output" "$secret"

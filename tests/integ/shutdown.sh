@@ -98,21 +98,24 @@ wait_log gfs-echod debug "connection open"
 
 # What cannot change while running is named.
 log_mark gfs-echod
-printf '[daemon]\npid_file = echod.pid\nlog_level = debug\n[echo]\nconnections_max = 7\n' >"$T/echod.conf"
+printf '[daemon]\npid_file = echod.pid\nlog_level = debug\n[echo]\nconnections_max = 7\n' \
+	>"$T/echod.conf"
 kill -HUP "$(daemon_pid gfs-echod)"
 wait_log gfs-echod warning connections_max restart
 
 # -- twice started: the second one says who is there --------------------------------
-expect_fail -s 1 gfs-echod -c "$T/echod.conf" --set "echo.keys=$T/keys" --set echo.listen=127.0.0.1:0
+expect_fail -s 1 timeout "$PATIENCE_SEC" gfs-echod -c "$T/echod.conf" --set "echo.keys=$T/keys" \
+	--set echo.listen=127.0.0.1:0
 assert_contains "$output" "already running as process $(daemon_pid gfs-echod)"
 # Without the pid file's lock, the socket is what they would share.
-expect_fail -s 1 gfs-echod --set "echo.keys=$T/keys" --set "echo.listen=unix:$T/echod.sock"
+expect_fail -s 1 timeout "$PATIENCE_SEC" gfs-echod --set "echo.keys=$T/keys" \
+	--set "echo.listen=unix:$T/echod.sock"
 assert_contains "$output" "Address already in use"
 expect_ok gfs ping -q -k "$T/alice.key" -c 1 "unix:$T/echod.sock"
 
 # -- a crash leaves its files, and the next start takes them over ----------------------
 kill_daemon gfs-echod
-[ -S "$T/echod.sock" ] && [ -e "$T/echod.pid" ] || fail "a killed daemon cannot have cleaned up"
+[[ -S $T/echod.sock && -e $T/echod.pid ]] || fail "a killed daemon cannot have cleaned up"
 start
 expect_ok gfs ping -q -k "$T/alice.key" -c 1 "unix:$T/echod.sock"
 assert_equals "$(<"$T/echod.pid")" "$(daemon_pid gfs-echod)" "pid file after a crash"
@@ -123,10 +126,12 @@ for file in echod.pid echod.sock echod.addr; do gone "$T/$file"; done
 expect_ok gfs-echod -b --set "daemon.pid_file=$T/back.pid" --set "daemon.log_file=$T/back.log" \
 	--set "echo.keys=$T/keys" --set "echo.listen=unix:$T/back.sock"
 pid=$(<"$T/back.pid")
+daemon_pids[back]=$pid # for the cleanup, should the rest fail
 expect_ok gfs ping -q -k "$T/alice.key" -c 1 "unix:$T/back.sock"
 kill -TERM "$pid"
 ended() { ! kill -0 "$pid"; }
 wait_for ended
+unset "daemon_pids[back]"
 gone "$T/back.pid"
 gone "$T/back.sock"
 expect_fail gfs-echod -b --set "daemon.log_file=$T/back.log" --set "echo.keys=$T/keys" \

@@ -1,5 +1,6 @@
 #include "tests/lib/rpc_fixture.h"
 #include "common/gx_log.h"
+#include "rpc/rpc_conn.h"
 #include "rpc/rpc_serve.h"
 #include <stdio.h>
 #include <unistd.h>
@@ -252,6 +253,12 @@ void rpc_fixture_up(struct rpc_fixture *f)
 	f->is_up = true;
 }
 
+static void close_all(struct rpc_fixture *f, void *arg GX_UNUSED)
+{
+	while (f->server->conns)
+		rpc_conn_close(f->server->conns, "cut by the fixture");
+}
+
 void rpc_fixture_down(struct rpc_fixture *f)
 {
 	gx_assert(f->is_up);
@@ -259,6 +266,8 @@ void rpc_fixture_down(struct rpc_fixture *f)
 	gx_env_thread_join(f->env, &f->thread);
 	rpc_serve_free(f->serve);
 	echo_service_fini(&f->thread_service);
+	/* Connections first: a crash does not answer what is still in work. */
+	close_all(f, NULL);
 	echo_service_fini(&f->service);
 	rpc_server_free(f->server);
 	rpc_sessions_free(f->sessions);
@@ -359,7 +368,8 @@ struct rpc_client *rpc_fixture_client(struct rpc_fixture *f, enum rpc_fixture_ki
 
 int rpc_fixture_connect(struct rpc_fixture *f, enum rpc_fixture_kind kind)
 {
-	int fd = gx_env_connect(f->env, &f->endpoints[kind].addr, gx_env_deadline_ms(f->env, WAIT_MS));
+	int fd = gx_env_connect(f->env, &f->endpoints[kind].addr,
+				gx_env_deadline_ms(f->env, WAIT_MS));
 
 	must(fd, "connect");
 	return fd;
@@ -441,6 +451,11 @@ void rpc_fixture_stats(struct rpc_fixture *f, bool threaded, struct rpc_stats *r
 	rpc_fixture_run(f, copy_stats, &visit);
 }
 
+void rpc_fixture_cut(struct rpc_fixture *f)
+{
+	rpc_fixture_run(f, close_all, NULL);
+}
+
 static void copy_tally_calls(struct rpc_fixture *f, void *arg)
 {
 	*(uint64_t *)arg = f->service.tally_calls;
@@ -452,6 +467,15 @@ uint64_t rpc_fixture_tally_calls(struct rpc_fixture *f)
 
 	rpc_fixture_run(f, copy_tally_calls, &calls);
 	return calls;
+}
+
+void rpc_fixture_wait_tally(struct rpc_fixture *f, uint64_t calls)
+{
+	int64_t deadline_ns = gx_env_deadline_ms(f->env, WAIT_MS);
+
+	while (rpc_fixture_tally_calls(f) < calls)
+		if (gx_env_now_ns(f->env) > deadline_ns)
+			must(-ETIMEDOUT, "the tally has not arrived");
 }
 
 static void on_drained(void *arg)

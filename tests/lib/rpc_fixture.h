@@ -16,12 +16,12 @@
 #include "rpc/rpc_server.h"
 
 enum rpc_fixture_kind {
-	RPC_FIXTURE_PLAIN,	  /* loop server, tcp */
-	RPC_FIXTURE_TLS,	  /* loop server, tls over tcp */
-	RPC_FIXTURE_UNIX,	  /* loop server, unix socket */
-	RPC_FIXTURE_TLS_UNIX,	  /* loop server, tls over a unix socket */
+	RPC_FIXTURE_PLAIN,        /* loop server, tcp */
+	RPC_FIXTURE_TLS,          /* loop server, tls over tcp */
+	RPC_FIXTURE_UNIX,         /* loop server, unix socket */
+	RPC_FIXTURE_TLS_UNIX,     /* loop server, tls over a unix socket */
 	RPC_FIXTURE_THREAD_PLAIN, /* a thread per connection, tcp */
-	RPC_FIXTURE_THREAD_TLS,	  /* a thread per connection, tls over tcp */
+	RPC_FIXTURE_THREAD_TLS,   /* a thread per connection, tls over tcp */
 	RPC_FIXTURE_COUNT
 };
 #define RPC_FIXTURE_LOOP_COUNT RPC_FIXTURE_THREAD_PLAIN /* kinds below are loop servers */
@@ -60,10 +60,13 @@ struct rpc_fixture *rpc_fixture_start(const struct rpc_fixture_options *options)
 /* Clients and channels must be gone. NULL is fine. */
 void rpc_fixture_stop(struct rpc_fixture *fixture);
 
-/* Ends the server at once, as a crash would (sessions are lost); the fixture stays. */
+/* Ends the server at once, as a crash would: nothing more is answered, sessions are lost. */
 void rpc_fixture_down(struct rpc_fixture *fixture);
 /* A new server with the same keys on the same addresses, and another boot number. */
 void rpc_fixture_up(struct rpc_fixture *fixture);
+
+/* Breaks all connections of the loop server; sessions and listeners stay. */
+void rpc_fixture_cut(struct rpc_fixture *fixture);
 
 /* -- reaching it ------------------------------------------------------------------ */
 
@@ -100,6 +103,8 @@ struct rpc_dispatcher *rpc_fixture_dispatcher(struct rpc_fixture *fixture, bool 
 void rpc_fixture_stats(struct rpc_fixture *fixture, bool threaded, struct rpc_stats *ret_stats);
 /* How often tally's handler really ran. */
 uint64_t rpc_fixture_tally_calls(struct rpc_fixture *fixture);
+/* Returns once it has run that often: a request sent by another thread has arrived. */
+void rpc_fixture_wait_tally(struct rpc_fixture *fixture, uint64_t calls);
 
 /* Starts the graceful end of the loop server. */
 void rpc_fixture_drain(struct rpc_fixture *fixture, uint64_t deadline_ms);

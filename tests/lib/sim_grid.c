@@ -239,7 +239,8 @@ void sim_grid_client_options(struct gx_env *env, struct rpc_client_options *ret_
 	*ret_options = options;
 }
 
-/* -- clients ------------------------------------------------------------------------------------ */
+/* -- clients ------------------------------------------------------------------------------------
+ */
 
 int sim_tally(struct rpc_client *client, int64_t add, uint32_t delay_ms, int64_t deadline_ns,
 	      int64_t *ret_value)

@@ -24,11 +24,11 @@
 struct sim_grid {
 	/* Set before sim_grid_start(). */
 	struct gx_sim_options options;
-	bool ignore_replay;	/* the server's replay table always says "new": to see tests fail */
+	bool ignore_replay;     /* the server's replay table always says "new": to see tests fail */
 	int64_t drain_after_ns; /* > 0: the server starts a drain then, and ends after it */
-	int64_t drain_ns;	/* time the drain has */
-	int64_t stop_after_ns;	/* > 0: the server ends then, without a drain */
-	int64_t linger_ns;	/* of sessions */
+	int64_t drain_ns;       /* time the drain has */
+	int64_t stop_after_ns;  /* > 0: the server ends then, without a drain */
+	int64_t linger_ns;      /* of sessions */
 	struct gx_fault *server_fault; /* may be NULL */
 
 	struct gx_sim *sim;
@@ -38,7 +38,7 @@ struct sim_grid {
 	/* The server's, of its present or last life. */
 	struct echo_service echo;
 	struct rpc_dispatcher dispatcher;
-	int server_err;	      /* why it ended; 1 while it runs */
+	int server_err;       /* why it ended; 1 while it runs */
 	size_t server_blocks; /* memory it had not freed when it ended by itself */
 	bool drained;
 	int64_t drained_ns;
@@ -63,16 +63,16 @@ void sim_grid_client_options(struct gx_env *env, struct rpc_client_options *ret_
 struct sim_adder {
 	unsigned fibers, calls;
 	unsigned connections_max;
-	uint32_t delay_ms;  /* > 0: the server answers after this time */
-	int64_t timeout_ns; /* of each call */
-	int64_t pause_ns;   /* between calls of a fiber */
+	uint32_t delay_ms;      /* > 0: the server answers after this time */
+	int64_t timeout_ns;     /* of each call */
+	int64_t pause_ns;       /* between calls of a fiber */
 	struct gx_fault *fault; /* may be NULL */
 
 	int result[SIM_GRID_ADDS_MAX]; /* 1: not called */
 	int64_t value[SIM_GRID_ADDS_MAX];
 	int64_t late_ns[SIM_GRID_ADDS_MAX]; /* when it ended, less its deadline */
-	int err;			    /* of the client itself */
-	size_t blocks;			    /* memory not freed at its end */
+	int err;                            /* of the client itself */
+	size_t blocks;                      /* memory not freed at its end */
 	struct gx_sim_proc *proc;
 	/* Its own. */
 	struct gx_env *env;

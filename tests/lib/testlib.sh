@@ -235,6 +235,18 @@ counter()
 # port_of ADDRESS
 port_of() { echo "${1##*:}"; }
 
+# relay PORT [FLIP]: a man in the middle (tests/tools/proxy.c) in front of that port, who changes
+# the FLIP-th byte of each client. Sets relay_port; ends when descriptor 8 is closed.
+relay()
+{
+	mkfifo "$T/relay.in" "$T/relay.out"
+	"$TOOLS/proxy" "$@" <"$T/relay.in" >"$T/relay.out" &
+	exec 8>"$T/relay.in"
+	# shellcheck disable=SC2034 # for the caller
+	read -r -t "$PATIENCE_SEC" relay_port <"$T/relay.out" || fail "the relay did not start"
+	rm "$T/relay.in" "$T/relay.out"
+}
+
 # -- the echo daemon ------------------------------------------------------------------
 # make_keys: $T/alice.key (user:alice), $T/echod.key (host:echod), $T/admin.key (user:admin, who
 # may ask for counters), and all of them in $T/keys.

@@ -220,7 +220,8 @@ static void weather_run(uint64_t seed, bool kills, int64_t timeout_ns,
 	ck_assert_int_eq(gx_sim_spawn(grid.other_host, "weather", weather_main, &w, NULL), 0);
 	r = gx_sim_run(grid.sim, adder.proc);
 	ck_assert_msg(r == 0, "seed %llu: %s", (unsigned long long)seed, gx_strerror(r));
-	/* What is on its way or being worked on comes to an end, so that late doubles would show. */
+	/* What is on its way or being worked on comes to an end, so that late doubles would show.
+	 */
 	gx_sim_partition(grid.server_host, grid.client_host, false);
 	gx_sim_continue(grid.server);
 	text = verdict(&grid, &adder, true);
@@ -233,8 +234,9 @@ static void weather_run(uint64_t seed, bool kills, int64_t timeout_ns,
 		counts->other += adder.result[i] < 0 && adder.result[i] != -ETIMEDOUT &&
 				 adder.result[i] != -ENOTRECOVERABLE;
 		/* Nothing goes on past its deadline. */
-		ck_assert_msg(adder.late_ns[i] < GX_NSEC_PER_MSEC, "seed %llu: call %u %lld ns late",
-			      (unsigned long long)seed, i, (long long)adder.late_ns[i]);
+		ck_assert_msg(adder.late_ns[i] < GX_NSEC_PER_MSEC,
+			      "seed %llu: call %u %lld ns late", (unsigned long long)seed, i,
+			      (long long)adder.late_ns[i]);
 	}
 	sim_grid_free(&grid);
 }
@@ -278,7 +280,8 @@ START_TEST(a_restarted_server_never_makes_a_call_done_twice_or_a_success_untrue)
 }
 END_TEST
 
-/* -- deadlines ----------------------------------------------------------------------------------- */
+/* -- deadlines -----------------------------------------------------------------------------------
+ */
 
 struct lonely {
 	struct sim_grid *grid;
@@ -309,8 +312,8 @@ START_TEST(a_call_to_a_partitioned_server_ends_exactly_at_its_deadline)
 		adder.delay_ms = 2;
 		adder.timeout_ns = 3 * GX_NSEC_PER_SEC;
 		sim_adder_start(&adder, &grid);
-		ck_assert_int_eq(gx_sim_spawn(grid.other_host, "lonely", lonely_main, &lonely, NULL),
-				 0);
+		ck_assert_int_eq(
+			gx_sim_spawn(grid.other_host, "lonely", lonely_main, &lonely, NULL), 0);
 		ck_assert_int_eq(gx_sim_run(grid.sim, adder.proc), 0);
 		for (unsigned i = 0; i < adder.calls; i++) {
 			if (adder.result[i] == 0)
@@ -326,13 +329,14 @@ START_TEST(a_call_to_a_partitioned_server_ends_exactly_at_its_deadline)
 }
 END_TEST
 
-/* -- drain ------------------------------------------------------------------------------------------ */
+/* -- drain
+ * ------------------------------------------------------------------------------------------ */
 
 START_TEST(a_drain_answers_what_is_in_work_and_ends)
 {
 	unsigned answered = 0, refused = 0;
 
-	for (uint64_t seed = 1; seed <= sim_seeds(300); seed++) {
+	for (uint64_t seed = 1; seed <= sim_seeds(700); seed++) {
 		struct sim_grid grid;
 		struct sim_adder adder;
 		const char *text;
@@ -378,7 +382,8 @@ int main(void)
 	tcase_set_timeout(tc, 600);
 	tcase_add_loop_test(tc, a_mutation_is_done_once_whatever_byte_the_connection_is_cut_at, 0,
 			    mode_count);
-	tcase_add_loop_test(tc, a_mutation_is_done_once_when_its_retries_are_cut_too, 0, mode_count);
+	tcase_add_loop_test(tc, a_mutation_is_done_once_when_its_retries_are_cut_too, 0,
+			    mode_count);
 	tcase_add_loop_test(tc, without_a_replay_table_the_same_check_fails, 0, mode_count);
 	tcase_add_test(tc, in_any_weather_with_time_enough_every_add_counts_once);
 	tcase_add_test(tc, with_short_deadlines_what_is_not_acknowledged_counts_at_most_once);

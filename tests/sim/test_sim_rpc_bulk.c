@@ -29,9 +29,9 @@ struct listener {
 	unsigned rounds;   /* emits received in full */
 	unsigned channels; /* opened */
 	unsigned errors;   /* the receiver was told that it may have missed something */
-	char wrong[96];	   /* what broke the promise */
+	char wrong[96];    /* what broke the promise */
 
-	unsigned answered;	/* emits answered with all ticks acknowledged */
+	unsigned answered;       /* emits answered with all ticks acknowledged */
 	unsigned answered_short; /* answered without having been received */
 	int result;
 	size_t blocks;
@@ -156,8 +156,8 @@ static void push_run(uint64_t seed, const struct push_cut *cut,
 		gx_sim_cut_after(grid.sim, d, cut->direction == d ? cut->bytes : UINT64_MAX);
 	}
 	ck_assert_int_eq(gx_sim_spawn(grid.client_host, "listener", listener_main, &l, &l.proc), 0);
-	ck_assert_msg(gx_sim_run(grid.sim, l.proc) == 0, "seed %llu, %s",
-		      (unsigned long long)seed, name);
+	ck_assert_msg(gx_sim_run(grid.sim, l.proc) == 0, "seed %llu, %s", (unsigned long long)seed,
+		      name);
 	ck_assert_msg(l.wrong[0] == '\0', "seed %llu, %s: %s", (unsigned long long)seed, name,
 		      l.wrong);
 	ck_assert_msg(l.result == 0 && l.answered == EMITS && l.answered_short == 0,
@@ -277,8 +277,8 @@ START_TEST(payloads_arrive_whole_through_cuts_and_small_buffers)
 		for (unsigned i = 0; i < 3; i++)
 			gx_sim_cut_after(grid.sim, (seed + i) % 2,
 					 gx_sim_random_below(grid.sim, 2 * PAYLOAD_BYTES));
-		ck_assert_int_eq(gx_sim_spawn(grid.client_host, "carrier", carrier_main, &c, &c.proc),
-				 0);
+		ck_assert_int_eq(
+			gx_sim_spawn(grid.client_host, "carrier", carrier_main, &c, &c.proc), 0);
 		ck_assert_int_eq(gx_sim_run(grid.sim, c.proc), 0);
 		ck_assert_msg(c.echoed == 0 && c.sunk == 0 && c.blocks == 0,
 			      "seed %llu: echo %d, sink %d, %zu blocks", (unsigned long long)seed,
@@ -288,12 +288,15 @@ START_TEST(payloads_arrive_whole_through_cuts_and_small_buffers)
 }
 END_TEST
 
-/* -- a writer that blocks ------------------------------------------------------------------------ */
+/* -- a writer that blocks ------------------------------------------------------------------------
+ */
 
 struct blocked {
 	struct sim_grid *grid;
 	struct gx_env *env;
 	struct rpc_client *client;
+	size_t bytes[2];     /* payloads of the two calls */
+	uint64_t time_ms[2]; /* and how long they may take */
 	int result[2];
 	int64_t late_ns[2];
 	struct gx_sim_proc *proc;
@@ -321,7 +324,8 @@ static void second_sink(void *arg)
 	struct blocked *b = arg;
 
 	gx_env_sleep_until(b->env, gx_env_deadline_ms(b->env, 10));
-	b->result[1] = sink_until(b, gx_env_deadline_ms(b->env, 500), 10, &b->late_ns[1]);
+	b->result[1] = sink_until(b, gx_env_deadline_ms(b->env, b->time_ms[1]), b->bytes[1],
+				  &b->late_ns[1]);
 }
 
 static void blocked_main(struct gx_env *env, void *arg)
@@ -338,7 +342,8 @@ static void blocked_main(struct gx_env *env, void *arg)
 	ck_assert_int_eq(sink_until(b, gx_env_deadline_ms(env, 1000), 10, &late_ns), 0);
 	gx_sim_stop(b->grid->server);
 	ck_assert_int_eq(gx_env_thread_start(env, &thread, "second", second_sink, b), 0);
-	b->result[0] = sink_until(b, gx_env_deadline_ms(env, 20000), 500000, &b->late_ns[0]);
+	b->result[0] =
+		sink_until(b, gx_env_deadline_ms(env, b->time_ms[0]), b->bytes[0], &b->late_ns[0]);
 	gx_env_thread_join(env, &thread);
 	rpc_client_free(b->client);
 }
@@ -347,7 +352,7 @@ static void blocked_main(struct gx_env *env, void *arg)
 START_TEST(a_call_behind_a_blocked_write_still_ends_at_its_own_deadline)
 {
 	struct sim_grid grid;
-	struct blocked b = {.grid = &grid};
+	struct blocked b = {.grid = &grid, .bytes = {500000, 10}, .time_ms = {20000, 500}};
 
 	sim_grid_init(&grid, 1);
 	sim_grid_start(&grid);
@@ -362,7 +367,10 @@ START_TEST(a_call_behind_a_blocked_write_still_ends_at_its_own_deadline)
 }
 END_TEST
 
-/* The server goes on before the first call's time is up: the deadline of one is not the other's. */
+/*
+ * The first call waits for its reply while the second fills the socket and times out in the
+ * middle: that breaks the connection, but the first has time to try again on another.
+ */
 static void impatient_main(struct gx_env *env, void *arg)
 {
 	struct blocked *b = arg;
@@ -374,7 +382,7 @@ static void impatient_main(struct gx_env *env, void *arg)
 START_TEST(a_call_that_times_out_does_not_time_out_others_on_its_connection)
 {
 	struct sim_grid grid;
-	struct blocked b = {.grid = &grid};
+	struct blocked b = {.grid = &grid, .bytes = {10, 500000}, .time_ms = {20000, 500}};
 
 	sim_grid_init(&grid, 1);
 	sim_grid_start(&grid);
@@ -387,7 +395,121 @@ START_TEST(a_call_that_times_out_does_not_time_out_others_on_its_connection)
 }
 END_TEST
 
-/* -- ends ---------------------------------------------------------------------------------------- */
+/* -- whose memory --------------------------------------------------------------------------------
+ */
+
+#define CROWD_BYTES 60000u
+#define CROWD 4u
+
+struct crowd {
+	struct sim_grid *grid;
+	struct gx_env *env;
+	struct rpc_client *client;
+	unsigned ok, failed, touched;
+	struct gx_sim_proc *proc;
+};
+
+/* After a call has returned, its payload memory is the caller's: nobody writes there any more. */
+static void crowd_call(struct crowd *c, unsigned char *out, unsigned char *in)
+{
+	PbEcho__EchoRequest request = PB_ECHO__ECHO_REQUEST__INIT;
+	struct iovec iov = {out, CROWD_BYTES};
+	struct rpc_call_options options = {.payload_out = &iov,
+					   .payload_out_count = 1,
+					   .payload_in = in,
+					   .payload_in_bytes = CROWD_BYTES};
+	const PbEcho__EchoReply *answer;
+	struct rpc_reply reply;
+	int r;
+
+	options.deadline_ns =
+		gx_env_now_ns(c->env) +
+		(int64_t)gx_sim_random_below(c->grid->sim, 80 * (uint64_t)GX_NSEC_PER_MSEC) + 1;
+	r = echo_call_echo(c->client, &request, &options, &reply, &answer);
+	rpc_reply_fini(&reply);
+	if (r == 0)
+		c->ok++;
+	else
+		c->failed++;
+	memset(in, 0xee, CROWD_BYTES);
+	gx_env_sleep_until(c->env, gx_env_deadline_ms(c->env, 20));
+	for (size_t i = 0; i < CROWD_BYTES; i++)
+		if (in[i] != 0xee) {
+			c->touched++;
+			break;
+		}
+}
+
+static void crowd_fiber(void *arg)
+{
+	struct crowd *c = arg;
+	unsigned char *out = calloc(1, CROWD_BYTES), *in = malloc(CROWD_BYTES);
+
+	for (int i = 0; i < 4; i++)
+		crowd_call(c, out, in);
+	free(out);
+	free(in);
+}
+
+/* Its answers come late, so it is mostly this call's thread that reads for all. */
+static void reader_fiber(void *arg)
+{
+	struct crowd *c = arg;
+	int64_t value;
+
+	for (int i = 0; i < 4; i++)
+		if (sim_tally(c->client, 1, 100, gx_env_deadline_ms(c->env, 60000), &value) < 0)
+			c->touched++;
+}
+
+static void crowd_main(struct gx_env *env, void *arg)
+{
+	struct crowd *c = arg;
+	struct rpc_client_options options;
+	struct gx_thread threads[CROWD];
+
+	c->env = env;
+	sim_grid_client_options(env, &options);
+	options.connections_max = 1;
+	ck_assert_int_eq(rpc_client_new(&options, &c->client), 0);
+	for (unsigned i = 0; i < CROWD; i++)
+		ck_assert_int_eq(gx_env_thread_start(env, &threads[i], "crowd",
+						     i == 0 ? reader_fiber : crowd_fiber, c),
+				 0);
+	for (unsigned i = 0; i < CROWD; i++)
+		gx_env_thread_join(env, &threads[i]);
+	rpc_client_free(c->client);
+}
+
+START_TEST(a_call_that_has_returned_leaves_its_payload_memory_alone)
+{
+	unsigned ok = 0, failed = 0;
+
+	for (uint64_t seed = 1; seed <= sim_seeds(200); seed++) {
+		struct sim_grid grid;
+		struct crowd c = {.grid = &grid};
+
+		sim_grid_init(&grid, seed);
+		grid.options.socket_buffer_bytes = 2000;
+		grid.options.switch_percent = 50;
+		sim_grid_start(&grid);
+		ck_assert_int_eq(gx_sim_spawn(grid.client_host, "crowd", crowd_main, &c, &c.proc),
+				 0);
+		ck_assert_int_eq(gx_sim_run(grid.sim, c.proc), 0);
+		ck_assert_msg(c.touched == 0, "seed %llu: %u times", (unsigned long long)seed,
+			      c.touched);
+		ok += c.ok;
+		failed += c.failed;
+		sim_grid_free(&grid);
+	}
+	ck_assert_uint_gt(ok, 0);
+	ck_assert_uint_gt(failed, 0);
+	printf("payload memory: %u calls ok, %u timed out\n", ok, failed);
+}
+END_TEST
+
+/* -- ends ----------------------------------------------------------------------------------------
+ */
 
 /* The server ends at any moment of an exchange with pushes and calls in work: nothing stays. */
 START_TEST(a_server_that_ends_at_any_moment_frees_everything)
@@ -426,6 +548,7 @@ int main(void)
 	tcase_add_test(tc, payloads_arrive_whole_through_cuts_and_small_buffers);
 	tcase_add_test(tc, a_call_behind_a_blocked_write_still_ends_at_its_own_deadline);
 	tcase_add_test(tc, a_call_that_times_out_does_not_time_out_others_on_its_connection);
+	tcase_add_test(tc, a_call_that_has_returned_leaves_its_payload_memory_alone);
 	tcase_add_test(tc, a_server_that_ends_at_any_moment_frees_everything);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -145,9 +145,12 @@ static bool make_hello(struct peer *peer, struct rpc_handshake *hs)
 /* Absurd lengths under a valid check: refused from the header alone. */
 static void absurd_lengths(struct dice *dice, unsigned char *header, uint64_t secret)
 {
-	static const uint64_t lengths[] = {UINT64_C(1) << 31, (UINT64_C(1) << 31) - 1,
-					   UINT32_MAX,	      UINT64_C(1) << 63,
-					   UINT64_MAX,	      (UINT64_C(1) << 63) - 1,
+	static const uint64_t lengths[] = {UINT64_C(1) << 31,
+					   (UINT64_C(1) << 31) - 1,
+					   UINT32_MAX,
+					   UINT64_C(1) << 63,
+					   UINT64_MAX,
+					   (UINT64_C(1) << 63) - 1,
 					   GX_PAYLOAD_MAX + UINT64_C(1)};
 	uint64_t bytes = lengths[below(dice, GX_COUNT_OF(lengths))];
 
@@ -530,7 +533,8 @@ static void hold_half_open(struct peer *peers, unsigned count)
 		violation("half-open connections were not kept", endpoint, -EPROTO);
 }
 
-/* -- slow, greedy and swollen ----------------------------------------------------------------------- */
+/* -- slow, greedy and swollen
+ * ----------------------------------------------------------------------- */
 
 /* A byte every 50 ms is alive, but not in time. */
 static void be_slow(void *arg)
@@ -628,7 +632,8 @@ static void be_swollen(const struct rpc_endpoint *endpoint)
 	peer_close(&peer);
 }
 
-/* -- all of it ------------------------------------------------------------------------------------------ */
+/* -- all of it
+ * ------------------------------------------------------------------------------------------ */
 
 static void start(struct gx_thread *thread, gx_thread_fn fn, void *arg)
 {

@@ -21,7 +21,7 @@ struct peer {
 	struct gx_env *env;
 	struct rpc_stream stream;
 	struct rpc_tls_ctx *tls; /* owned; NULL: plain */
-	uint64_t secret;	 /* of the frame check; 0 before the handshake */
+	uint64_t secret;         /* of the frame check; 0 before the handshake */
 	uint64_t session;
 	uint64_t next_id;
 	struct gx_buf sent; /* handshake bytes, as they went out */
@@ -187,7 +187,9 @@ GX_UNUSED GX_MUST_CHECK static int peer_handshake(struct peer *peer, bool tls,
 		peer->session = hs.session;
 	}
 	(void)gx_format(peer->reason, sizeof(peer->reason), "%s",
-			hs.detail[0] ? hs.detail : hs.reason ? hs.reason : gx_strerror(r));
+			hs.detail[0] ? hs.detail
+			: hs.reason  ? hs.reason
+				     : gx_strerror(r));
 	rpc_handshake_fini(&hs);
 	return r < 0 ? r : 0;
 }

@@ -180,8 +180,8 @@ static int do_tally(struct ask *ask)
 
 	if (!calls)
 		return say_end(-ENOMEM);
-	if (ask->endpoint.tls && rpc_tls_ctx_new_client(ask->env, ask->key.identity,
-							ask->key.secret, &options.tls) < 0)
+	if (ask->endpoint.tls &&
+	    rpc_tls_ctx_new_client(ask->env, ask->key.identity, ask->key.secret, &options.tls) < 0)
 		return say_end(-ENOMEM);
 	r = rpc_chan_open(&options, &chan);
 	if (r < 0)
@@ -214,7 +214,8 @@ static int do_tally(struct ask *ask)
 
 /*
  * NUMBER requests, far more than may be in work at once, each wanting DELAY ms, written in parts
- * of PART bytes (0: all at once); then reads. Every one must be answered, whatever the status: none may be forgotten in a buffer.
+ * of PART bytes (0: all at once); then reads. Every one must be answered, whatever the status: none
+ * may be forgotten in a buffer.
  */
 static int do_flood(struct ask *ask)
 {
@@ -242,7 +243,8 @@ static int do_flood(struct ask *ask)
 		if (r == 0)
 			r = gx_buf_append(&all, packed, frame.message_bytes);
 	}
-	/* Small writes are small TLS records, of which the library takes many from the socket at once. */
+	/* Small writes are small TLS records, of which the library takes many from the socket at
+	 * once. */
 	part = ask->numbers[2] > 0 ? ask->numbers[2] : all.bytes;
 	for (size_t at = 0; r == 0 && at < all.bytes; at += part)
 		r = peer_write(&peer, all.data + at, GX_MIN(part, all.bytes - at));
@@ -258,6 +260,24 @@ static int do_flood(struct ask *ask)
 	gx_buf_fini(&all);
 	peer_close(&peer);
 	return r < 0;
+}
+
+/* NUMBER connections that are reset as soon as they are made. */
+static int do_reset(struct ask *ask)
+{
+	struct linger reset = {.l_onoff = 1, .l_linger = 0};
+
+	for (uint64_t i = 0; i < ask->numbers[0]; i++) {
+		struct peer peer;
+		int r = peer_connect(&peer, ask->env, &ask->endpoint);
+
+		if (r < 0)
+			return say_end(r);
+		setsockopt(peer.stream.fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+		peer_close(&peer);
+	}
+	printf("reset\n");
+	return 0;
 }
 
 /* Asks for a payload of NUMBER bytes. */
@@ -329,7 +349,7 @@ int main(int argc, char **argv)
 	} actions[] = {
 		{"replay", do_replay}, {"tamper", do_tamper}, {"mechanism", do_mechanism},
 		{"stats", do_stats},   {"tally", do_tally},   {"silent", do_silent},
-		{"flood", do_flood},   {"source", do_source},
+		{"flood", do_flood},   {"source", do_source}, {"reset", do_reset},
 	};
 	struct ask ask = {.env = gx_env_posix()};
 

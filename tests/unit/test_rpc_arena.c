@@ -144,19 +144,19 @@ START_TEST(bytes_that_are_no_message_are_eproto)
 {
 	static const char *const bad[] = {
 		"\x0a\x05"
-		"ab",				    /* cut short */
-		"\x0a\xff\xff\xff\xff\x0f",	    /* a length of 4 GiB */
+		"ab",                               /* cut short */
+		"\x0a\xff\xff\xff\xff\x0f",         /* a length of 4 GiB */
 		"\x0a\xff\xff\xff\xff\xff\xff\xff", /* a length that never ends */
-		"\x0b\x01",			    /* a group, which we do not have */
-		"\xff\xff\xff\xff\xff\xff",	    /* a tag that never ends */
-		"\x08\x01",			    /* the right field with the wrong type */
+		"\x0b\x01",                         /* a group, which we do not have */
+		"\xff\xff\xff\xff\xff\xff",         /* a tag that never ends */
+		"\x08\x01",                         /* the right field with the wrong type */
 	};
 
 	for (size_t i = 0; i < GX_COUNT_OF(bad); i++) {
 		ProtobufCMessage *message = NULL;
 
-		ck_assert_int_eq(rpc_arena_unpack(&arena, &pb_echo__echo_request__descriptor, bad[i],
-						  strlen(bad[i]), &message),
+		ck_assert_int_eq(rpc_arena_unpack(&arena, &pb_echo__echo_request__descriptor,
+						  bad[i], strlen(bad[i]), &message),
 				 -EPROTO);
 		ck_assert_ptr_null(message);
 	}

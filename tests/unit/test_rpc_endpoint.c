@@ -6,11 +6,11 @@
 
 static const struct policy {
 	const char *text;
-	bool insecure;	    /* the configuration allows plain anywhere */
-	int result;	    /* of the parse */
+	bool insecure; /* the configuration allows plain anywhere */
+	int result;    /* of the parse */
 	bool tls;
-	bool warned;	    /* marked as insecure */
-	const char *back;   /* how it prints again */
+	bool warned;      /* marked as insecure */
+	const char *back; /* how it prints again */
 	const char *transport;
 } policies[] = {
 	/* Inside the machine: plain unless TLS is asked for. */

@@ -50,11 +50,11 @@ START_TEST(the_bytes_are_those_of_the_protocol)
 {
 	/* A change here is a change of the protocol. */
 	static const char golden[] = "47535831" /* magic */
-				     "01"	/* version */
-				     "10"	/* REQUEST */
-				     "0000"	/* flags */
-				     "0402"	/* code */
-				     "0000"	/* reserved */
+				     "01"       /* version */
+				     "10"       /* REQUEST */
+				     "0000"     /* flags */
+				     "0402"     /* code */
+				     "0000"     /* reserved */
 				     "05000000"
 				     "7856341200000000"
 				     "1817161514131211"

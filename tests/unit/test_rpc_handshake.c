@@ -488,7 +488,8 @@ START_TEST(a_message_cut_at_any_length_is_refused)
 }
 END_TEST
 
-/* -- downgrades and malformed hellos ------------------------------------------------------------ */
+/* -- downgrades and malformed hellos ------------------------------------------------------------
+ */
 
 typedef void (*hello_fn)(PbCore__Hello *hello);
 static hello_fn change_hello;
@@ -599,7 +600,8 @@ START_TEST(a_changed_hello_is_refused_with_its_reason)
 }
 END_TEST
 
-/* -- TLS ---------------------------------------------------------------------------------------- */
+/* -- TLS ----------------------------------------------------------------------------------------
+ */
 
 static struct rpc_peer tls_peer = {.kind = RPC_IDENTITY_USER, .identity = "user:alice"};
 
@@ -648,13 +650,14 @@ START_TEST(behind_tls_the_plain_mechanism_is_refused)
 }
 END_TEST
 
-/* -- out of order -------------------------------------------------------------------------------- */
+/* -- out of order --------------------------------------------------------------------------------
+ */
 
 START_TEST(each_state_takes_only_its_own_frame)
 {
 	static const enum rpc_frame_type types[] = {
 		RPC_FRAME_HELLO,   RPC_FRAME_CHALLENGE, RPC_FRAME_PROOF, RPC_FRAME_WELCOME,
-		RPC_FRAME_REFUSED, RPC_FRAME_REQUEST,	RPC_FRAME_REPLY, RPC_FRAME_PUSH};
+		RPC_FRAME_REFUSED, RPC_FRAME_REQUEST,   RPC_FRAME_REPLY, RPC_FRAME_PUSH};
 	struct rpc_frame_limits limits;
 	struct outcome o;
 	uint32_t wanted;

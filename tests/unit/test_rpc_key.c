@@ -69,10 +69,10 @@ static int load(void)
 START_TEST(identities_are_strict)
 {
 	static const char *const good[] = {"user:a", "host:fsd1", "user:A.b_c-d@E9", "user:@x"};
-	static const char *const bad[] = {"",	      "user",	   "user:",	 "User:a",
-					  "user:a b", "user:a/b",  "user:.a",	 "user:-a",
-					  "host:",    "ticket:00", "user:a\n",	 "user:\xc3\xa4",
-					  " user:a",  "group:a",   "user:a:b",	 "user:a%s"};
+	static const char *const bad[] = {"",         "user",      "user:",    "User:a",
+					  "user:a b", "user:a/b",  "user:.a",  "user:-a",
+					  "host:",    "ticket:00", "user:a\n", "user:\xc3\xa4",
+					  " user:a",  "group:a",   "user:a:b", "user:a%s"};
 	enum rpc_identity_kind kind;
 	char longest[128] = "user:";
 
@@ -136,8 +136,8 @@ START_TEST(a_table_is_read_in_order)
 {
 	const struct rpc_key *key;
 
-	ck_assert_int_eq(parse("# who may come in\n\n" GOOD_LINE
-			       "  host:fsd1 \t key=" OTHER_HEX " expires=2030-01-01 admin\r\n"
+	ck_assert_int_eq(parse("# who may come in\n\n" GOOD_LINE "  host:fsd1 \t key=" OTHER_HEX
+			       " expires=2030-01-01 admin\r\n"
 			       "user:last key=" OTHER_HEX),
 			 0);
 	ck_assert_uint_eq(rpc_keytab_count(tab), 3);
@@ -166,8 +166,8 @@ static const struct {
 	{"user:alice key=", -EINVAL, "64 hex digits"},
 	{"user:alice key=" SECRET_HEX "00", -EINVAL, "64 hex digits"},
 	{"user:alice key=0" SECRET_HEX, -EINVAL, "64 hex digits"},
-	{"user:alice key=xx0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
-	 -EINVAL, "64 hex digits"},
+	{"user:alice key=xx0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f", -EINVAL,
+	 "64 hex digits"},
 	{"user:alice " SECRET_HEX, -EINVAL, "unknown word"},
 	{"user:alice key=" SECRET_HEX " admn", -EINVAL, "unknown word"},
 	{"user:alice key=" SECRET_HEX " created=yesterday", -EINVAL, "created= wants"},
@@ -186,9 +186,8 @@ START_TEST(a_bad_line_is_named_and_its_secret_never_shown)
 			 0);
 	ck_assert_int_eq(parse(text), bad_lines[_i].result);
 	ck_assert_ptr_nonnull(strstr(gx_buf_text(&errors), bad_lines[_i].message));
-	ck_assert_ptr_nonnull(strstr(gx_buf_text(&errors), bad_lines[_i].result == -EEXIST
-								   ? "file:4: "
-								   : "file:3: "));
+	ck_assert_ptr_nonnull(strstr(gx_buf_text(&errors),
+				     bad_lines[_i].result == -EEXIST ? "file:4: " : "file:3: "));
 	ck_assert_ptr_null(strstr(gx_buf_text(&errors), "0102030405"));
 	ck_assert_ptr_null(strstr(gx_buf_text(&errors), "1c1d1e"));
 	/* Without a place for messages the verdict is the same. */

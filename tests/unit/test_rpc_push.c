@@ -61,9 +61,8 @@ static void emit_main(void *arg)
 static void emit_start(struct emitter *e, uint32_t count)
 {
 	*e = (struct emitter){.count = count};
-	ck_assert_int_eq(gx_env_thread_start(rpc_fixture_env(fixture), &e->thread, "emit",
-					     emit_main, e),
-			 0);
+	ck_assert_int_eq(
+		gx_env_thread_start(rpc_fixture_env(fixture), &e->thread, "emit", emit_main, e), 0);
 }
 
 static void emit_join(struct emitter *e)
@@ -228,9 +227,9 @@ START_TEST(a_receive_ends_when_another_thread_aborts)
 
 	use(_i);
 	push = open_push();
-	ck_assert_int_eq(gx_env_thread_start(rpc_fixture_env(fixture), &thread, "abort", abort_main,
-					     push),
-			 0);
+	ck_assert_int_eq(
+		gx_env_thread_start(rpc_fixture_env(fixture), &thread, "abort", abort_main, push),
+		0);
 	rpc_push_message_init(&message);
 	ck_assert_int_lt(rpc_chan_receive(push, soon(), &message), 0);
 	rpc_push_message_fini(&message);
@@ -307,8 +306,7 @@ START_TEST(a_drain_answers_what_is_in_work_and_refuses_the_rest)
 	ck_assert_int_eq(gx_env_thread_start(rpc_fixture_env(fixture), &slow.thread, "slow",
 					     slow_main, &slow),
 			 0);
-	while (rpc_fixture_tally_calls(fixture) == 0)
-		;
+	rpc_fixture_wait_tally(fixture, 1);
 	/* One more request may have crossed the GOAWAY: it is answered, with SHUTDOWN. */
 	rpc_fixture_drain(fixture, 10000);
 	request.deadline_ns = soon();
@@ -359,7 +357,8 @@ START_TEST(a_drain_does_not_wait_longer_than_its_deadline)
 	rpc_fixture_drain(fixture, 200);
 	ck_assert(rpc_fixture_wait_drained(fixture, 5000));
 	rpc_chan_close(push);
-	/* The emit hears of it one way or another; its client must not hang until its time is up. */
+	/* The emit hears of it one way or another; its client must not hang until its time is up.
+	 */
 	rpc_fixture_down(fixture);
 	emit_join(&e);
 	ck_assert_int_lt(e.err, 0);

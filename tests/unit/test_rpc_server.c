@@ -96,8 +96,8 @@ START_TEST(echo_gives_data_back)
 }
 END_TEST
 
-static const size_t payloads[] = {0,	 1,	63,    64,	   65535,
-				  65536, 65537, 262145, GX_PAYLOAD_LOOP_MAX - 1, GX_PAYLOAD_LOOP_MAX};
+static const size_t payloads[] = {
+	0, 1, 63, 64, 65535, 65536, 65537, 262145, GX_PAYLOAD_LOOP_MAX - 1, GX_PAYLOAD_LOOP_MAX};
 
 START_TEST(a_payload_goes_there_and_back)
 {
@@ -529,7 +529,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_payload_goes_there_and_back, 0, RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, sink_sums_what_arrived, 0, RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, source_fills_the_space_given, 0, RPC_FIXTURE_COUNT);
-	tcase_add_loop_test(tc, a_reply_payload_larger_than_the_space_is_e2big_and_the_client_goes_on,
+	tcase_add_loop_test(tc,
+			    a_reply_payload_larger_than_the_space_is_e2big_and_the_client_goes_on,
 			    0, RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, a_payload_over_the_loop_servers_maximum_is_refused, 0,
 			    RPC_FIXTURE_LOOP_COUNT);
@@ -541,15 +542,17 @@ int main(void)
 	tcase_add_loop_test(tc, eight_threads_share_four_connections, 0, RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, a_deadline_ends_the_call_and_the_late_reply_is_ignored, 0,
 			    RPC_FIXTURE_LOOP_COUNT);
-	tcase_add_loop_test(tc, a_deadline_in_the_past_waits_for_nothing, 0, RPC_FIXTURE_LOOP_COUNT);
+	tcase_add_loop_test(tc, a_deadline_in_the_past_waits_for_nothing, 0,
+			    RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, an_unknown_method_is_enosys_and_the_connection_stays, 0,
 			    RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, an_admin_method_is_eperm_for_others, 0, RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, stats_count_calls_and_errors, 0, RPC_FIXTURE_COUNT);
 	tcase_add_loop_test(tc, a_payload_where_none_belongs_is_skipped_and_refused, 0,
 			    RPC_FIXTURE_COUNT);
-	tcase_add_loop_test(tc, a_request_that_is_no_such_message_is_eproto_and_the_connection_stays,
-			    0, RPC_FIXTURE_COUNT);
+	tcase_add_loop_test(tc,
+			    a_request_that_is_no_such_message_is_eproto_and_the_connection_stays, 0,
+			    RPC_FIXTURE_COUNT);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

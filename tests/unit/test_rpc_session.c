@@ -299,25 +299,34 @@ START_TEST(a_mutation_of_a_lost_session_has_an_unknown_outcome)
 }
 END_TEST
 
-START_TEST(remembered_bytes_have_a_maximum)
+/* What one identity may take. */
+#define SHARE_BYTES (GX_REPLAY_BYTES_MAX / 4)
+
+START_TEST(remembered_bytes_have_a_maximum_per_identity)
 {
 	static unsigned char big[GX_MESSAGE_MAX];
 	struct rpc_frame frame = {.type = RPC_FRAME_REPLY, .message_bytes = sizeof(big)};
 	struct rpc_call call;
 	uint64_t kept = 0;
+	uint64_t hers;
 	int r;
 
 	session = open_as(&alice, 0, NULL);
 	while ((r = begin(&call, kept + 1, (uint32_t)kept + 1, 7)) == 0) {
-		ck_assert_uint_le(kept * sizeof(big), (uint64_t)GX_REPLAY_BYTES_MAX + sizeof(big));
+		ck_assert_uint_le(kept * sizeof(big), (uint64_t)SHARE_BYTES + sizeof(big));
 		frame.seq = ++kept;
 		replay->ops->finish(replay, &call, &frame, big);
 		rpc_call_clear(&call);
 	}
 	ck_assert_int_eq(r, -EAGAIN);
-	ck_assert_uint_ge(kept * sizeof(big), GX_REPLAY_BYTES_MAX);
+	ck_assert_uint_ge(kept * sizeof(big), SHARE_BYTES - sizeof(big));
 	rpc_call_clear(&call);
+	/* It is one user's share: another has room. */
+	hers = session;
+	session = open_as(&bob, 0, NULL);
+	ck_assert_int_eq(once(1, 1), 0);
 	/* Acknowledging lets it go on. */
+	session = hers;
 	ck_assert_int_eq(once(kept + 1, 1), 0);
 }
 END_TEST
@@ -397,13 +406,30 @@ START_TEST(a_session_at_work_does_not_expire)
 }
 END_TEST
 
-START_TEST(a_full_table_is_eagain_until_sessions_expire)
+START_TEST(one_identity_cannot_take_all_sessions)
 {
 	uint64_t id;
 	bool known;
 
-	for (unsigned i = 0; i < GX_REPLAY_SESSIONS_MAX; i++)
+	for (unsigned i = 0; i < GX_REPLAY_SESSIONS_MAX / 4; i++)
 		open_as(&alice, 0, NULL);
+	ck_assert_int_eq(rpc_sessions_open(sessions, &alice, 0, &id, &known), -EAGAIN);
+	ck_assert_int_eq(rpc_sessions_open(sessions, &bob, 0, &id, &known), 0);
+}
+END_TEST
+
+START_TEST(a_full_table_is_eagain_until_sessions_expire)
+{
+	static struct rpc_peer carol = {.kind = RPC_IDENTITY_USER, .identity = "user:carol"};
+	static struct rpc_peer dave = {.kind = RPC_IDENTITY_HOST, .identity = "host:dave"};
+	static struct rpc_peer erin = {.kind = RPC_IDENTITY_USER, .identity = "user:erin"};
+	const struct rpc_peer *peers[] = {&alice, &carol, &dave, &erin};
+	uint64_t id;
+	bool known;
+
+	/* Each may have a fourth of it, and only all together fill it. */
+	for (unsigned i = 0; i < GX_REPLAY_SESSIONS_MAX; i++)
+		open_as(peers[i / (GX_REPLAY_SESSIONS_MAX / 4)], 0, NULL);
 	ck_assert_int_eq(rpc_sessions_open(sessions, &bob, 0, &id, &known), -EAGAIN);
 	now_ns += 11 * GX_NSEC_PER_SEC;
 	rpc_sessions_expire(sessions);
@@ -433,11 +459,12 @@ int main(void)
 	tcase_add_test(tc, a_jump_of_numbers_leaves_nothing_stale);
 	tcase_add_test(tc, a_running_mutation_is_not_forgotten_by_a_jump);
 	tcase_add_test(tc, a_mutation_of_a_lost_session_has_an_unknown_outcome);
-	tcase_add_test(tc, remembered_bytes_have_a_maximum);
+	tcase_add_test(tc, remembered_bytes_have_a_maximum_per_identity);
 	tcase_add_test(tc, a_session_belongs_to_its_identity);
 	tcase_add_test(tc, a_ticket_uses_its_own_session);
 	tcase_add_test(tc, a_session_outlives_its_last_connection_for_a_while);
 	tcase_add_test(tc, a_session_at_work_does_not_expire);
+	tcase_add_test(tc, one_identity_cannot_take_all_sessions);
 	tcase_add_test(tc, a_full_table_is_eagain_until_sessions_expire);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
