@@ -18,14 +18,14 @@
 struct rpc_arena_block;
 
 struct rpc_arena {
-	size_t used;	   /* of the current block (inline or the newest) */
-	size_t size;	   /* of the current block */
-	size_t total;	   /* bytes handed out and block overhead, against bytes_max */
+	size_t used;  /* of the current block (inline or the newest) */
+	size_t size;  /* of the current block */
+	size_t total; /* bytes handed out and block overhead, against bytes_max */
 	size_t bytes_max;
-	int refused;	   /* -E2BIG or -ENOMEM once an allocation was refused */
+	int refused; /* -E2BIG or -ENOMEM once an allocation was refused */
 	unsigned char *current;
 	struct rpc_arena_block *blocks; /* newest first */
-	ProtobufCAllocator allocator;	/* for protobuf-c; free is a no-op */
+	ProtobufCAllocator allocator;   /* for protobuf-c; free is a no-op */
 	_Alignas(16) unsigned char first[RPC_ARENA_INLINE_BYTES];
 };
 

@@ -29,9 +29,8 @@ static int refuse(const char *why, const char **ret_reason)
 	return -EKEYREJECTED;
 }
 
-static int find_ticket(const struct rpc_auth *auth, const char *identity,
-		       struct rpc_peer *ret_peer, unsigned char ret_key[RPC_KEY_BYTES],
-		       const char **ret_reason)
+static int find_ticket(const struct rpc_auth *auth, const char *identity, struct rpc_peer *ret_peer,
+		       unsigned char ret_key[RPC_KEY_BYTES], const char **ret_reason)
 {
 	struct rpc_ticket ticket;
 	struct rpc_peer peer = {.by_ticket = true};

@@ -15,20 +15,20 @@
 
 /* Who is at the other end, once proven. */
 struct rpc_peer {
-	enum rpc_identity_kind kind;	     /* USER or HOST; a ticket speaks for its user */
+	enum rpc_identity_kind kind;         /* USER or HOST; a ticket speaks for its user */
 	char identity[GX_NAME_USER_MAX + 8]; /* "user:alice" */
 	bool admin;
 	bool by_ticket;
-	uint64_t ticket_session;	     /* by_ticket: the only session it may use */
+	uint64_t ticket_session; /* by_ticket: the only session it may use */
 	uint64_t ticket_epoch;
 };
 
 struct rpc_auth {
 	struct gx_env *env;
 	struct rpc_keytab *keys; /* borrowed; NULL: no users and hosts */
-	const char *node;	 /* own name, for tickets; NULL: tickets are not accepted */
+	const char *node;        /* own name, for tickets; NULL: tickets are not accepted */
 	unsigned char node_key[RPC_KEY_BYTES];
-	int64_t skew_ns;	 /* how far a ticket's expiry may be exceeded (rule N13) */
+	int64_t skew_ns; /* how far a ticket's expiry may be exceeded (rule N13) */
 };
 
 /*

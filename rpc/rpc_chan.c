@@ -1,68 +1,12 @@
 #include "rpc/rpc_chan.h"
+#include "rpc/rpc_chan_impl.h"
 #include "rpc/rpc_status.h"
 
-#define SLOTS GX_INFLIGHT_PER_CONN_MAX
-#define READ_BYTES 65536u
 /* Requests up to this size are packed on the stack. */
 #define SMALL_BYTES 1024u
 #define PAYLOAD_IOVS 32
 /* A connection not used for this long is looked at before it is used again. */
 #define IDLE_NS (5 * GX_NSEC_PER_MSEC)
-
-enum slot_state {
-	SLOT_FREE,
-	SLOT_WAITING,	/* sent, or being sent */
-	SLOT_DONE,	/* the reply is in *reply */
-	SLOT_ABANDONED, /* nobody waits any more; the late reply is thrown away */
-};
-
-struct slot {
-	enum slot_state state;
-	uint64_t call;	    /* number of the call it serves */
-	int err;	    /* DONE without a reply */
-	int64_t deadline_ns;
-	const struct rpc_method *method;
-	struct rpc_reply *reply; /* of the waiting thread; NULL until it waits */
-	unsigned char *held;	 /* message that came before anyone waited */
-	struct rpc_frame frame;	 /* header of the held reply */
-	void *payload_in;
-	size_t payload_in_bytes;
-	struct gx_cond wake;
-	bool has_wake;
-	bool asleep; /* waits on `wake` while another thread reads */
-};
-
-struct rpc_chan {
-	struct gx_env *env;
-	struct rpc_stream stream;
-	uint64_t secret;
-	struct rpc_chan_info info;
-	char server[GX_NAME_USER_MAX + 1];
-	char remote[GX_ADDR_TEXT_MAX];
-
-	struct gx_mutex lock;	    /* all below; never held while blocking */
-	bool writing;		    /* some thread writes: one request at a time */
-	unsigned write_waiters;
-	struct gx_cond writable;
-	int failed;		    /* negative errno: the channel is dead */
-	bool leaving;		    /* GOAWAY received */
-	bool reading;		    /* some thread reads */
-	unsigned load;		    /* slots in use */
-	unsigned sleepers;	    /* slots whose caller waits for another thread's reading */
-	uint64_t next_call;
-	int64_t used_ns; /* when it was last taken for a call, or looked at */
-	struct slot slots[SLOTS];
-
-	/* The reader's: whoever has set `reading`. */
-	size_t in_begin, in_end; /* unread part of in[] */
-	size_t in_size;
-	unsigned char *in;
-	unsigned char *payload; /* where the payload being read goes; NULL: thrown away */
-	uint64_t payload_left;
-	struct slot *payload_slot; /* whose it is, until all of it is there */
-	struct slot *direct_slot;  /* under lock: its memory is being read into right now */
-	uint64_t push_seq;	   /* push channels: last number seen */
-};
 
 void rpc_reply_init(struct rpc_reply *reply)
 {
@@ -76,148 +20,6 @@ void rpc_reply_fini(struct rpc_reply *reply)
 	if (reply->used)
 		rpc_arena_clear(&reply->arena);
 	reply->used = false;
-}
-
-/* -- opening ------------------------------------------------------------------------- */
-
-static void explain(struct gx_buf *errors, const char *where, const char *what, const char *detail)
-{
-	if (!errors)
-		return;
-	/* A text that does not fit is no reason for another error. */
-	if (detail && detail[0])
-		GX_IGNORE(gx_buf_append_format(errors, "%s: %s: %s\n", where, what, detail));
-	else
-		GX_IGNORE(gx_buf_append_format(errors, "%s: %s\n", where, what));
-}
-
-static int run_handshake(struct rpc_chan *chan, const struct rpc_chan_options *options,
-			 struct rpc_handshake *hs)
-{
-	struct rpc_handshake_client client = {
-		.identity = options->identity,
-		.key = options->key,
-		.program = options->program,
-		.session = options->session,
-		.channel = options->channel,
-	};
-	int r;
-
-	r = rpc_handshake_init_client(hs, chan->env, &client, chan->stream.tls, &chan->stream.local,
-				      &chan->stream.remote);
-	if (r == 0) {
-		struct iovec iov = {hs->out.data, hs->out.bytes};
-
-		r = rpc_stream_write_all(&chan->stream, &iov, 1, options->deadline_ns);
-		if (r < 0)
-			hs->reason = gx_strerror(r);
-		gx_buf_clear(&hs->out);
-	}
-	while (r == 0)
-		r = rpc_handshake_round(hs, &chan->stream, options->deadline_ns);
-	return r < 0 ? r : 0;
-}
-
-static int chan_connect(struct rpc_chan *chan, const struct rpc_chan_options *options)
-{
-	struct rpc_handshake hs;
-	int fd, r;
-
-	fd = gx_env_connect(chan->env, &options->endpoint->addr, options->deadline_ns);
-	if (fd < 0) {
-		explain(options->errors, chan->remote, "cannot connect", gx_strerror(fd));
-		return fd;
-	}
-	r = rpc_stream_init(&chan->stream, chan->env, fd);
-	if (r == 0 && options->endpoint->tls) {
-		r = rpc_tls_start(&chan->stream, options->tls);
-		if (r == 0)
-			r = rpc_stream_handshake(&chan->stream, options->deadline_ns);
-	}
-	if (r < 0) {
-		explain(options->errors, chan->remote, "TLS handshake failed",
-			chan->stream.reason ? chan->stream.reason : gx_strerror(r));
-		return r;
-	}
-	r = run_handshake(chan, options, &hs);
-	if (r < 0) {
-		explain(options->errors, chan->remote, hs.reason ? hs.reason : gx_strerror(r),
-			hs.detail);
-	} else {
-		chan->secret = hs.secret;
-		chan->info = (struct rpc_chan_info){hs.session, hs.session_known, hs.boot,
-						    hs.features, chan->server};
-		memcpy(chan->server, hs.server_name, sizeof(chan->server));
-	}
-	rpc_handshake_fini(&hs);
-	return r;
-}
-
-static void chan_free(struct rpc_chan *chan)
-{
-	for (size_t i = 0; i < SLOTS; i++) {
-		free(chan->slots[i].held);
-		if (chan->slots[i].has_wake)
-			gx_env_cond_fini(chan->env, &chan->slots[i].wake);
-	}
-	rpc_stream_fini(&chan->stream);
-	free(chan->in);
-	free(chan);
-}
-
-int rpc_chan_open(const struct rpc_chan_options *options, struct rpc_chan **ret_chan)
-{
-	struct rpc_chan *chan = calloc(1, sizeof(*chan));
-	int r;
-
-	if (!chan)
-		return -ENOMEM;
-	chan->env = options->env;
-	chan->next_call = 1;
-	rpc_endpoint_format(options->endpoint, chan->remote);
-	chan->in = malloc(READ_BYTES);
-	chan->in_size = READ_BYTES;
-	r = chan->in ? chan_connect(chan, options) : -ENOMEM;
-	if (r < 0) {
-		chan_free(chan);
-		return r;
-	}
-	r = gx_env_mutex_init(chan->env, &chan->lock);
-	if (r == 0) {
-		r = gx_env_cond_init(chan->env, &chan->writable);
-		if (r < 0)
-			gx_env_mutex_fini(chan->env, &chan->lock);
-	}
-	if (r < 0) {
-		chan_free(chan);
-		return r;
-	}
-	*ret_chan = chan;
-	return 0;
-}
-
-void rpc_chan_close(struct rpc_chan *chan)
-{
-	if (!chan)
-		return;
-	gx_env_cond_fini(chan->env, &chan->writable);
-	gx_env_mutex_fini(chan->env, &chan->lock);
-	chan_free(chan);
-}
-
-void rpc_chan_info(const struct rpc_chan *chan, struct rpc_chan_info *ret_info)
-{
-	*ret_info = chan->info;
-}
-
-unsigned rpc_chan_load(struct rpc_chan *chan)
-{
-	unsigned load;
-
-	gx_env_mutex_lock(chan->env, &chan->lock);
-	load = chan->load;
-	gx_env_mutex_unlock(chan->env, &chan->lock);
-	return load;
 }
 
 /* -- slots (all under chan->lock) ------------------------------------------------------- */
@@ -364,12 +166,8 @@ static void write_end(struct rpc_chan *chan)
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 }
 
-/*
- * `request` gives the deadline and the payload. *ret_sent: bytes may have left, so that after an
- * error the stream is of no more use.
- */
-static int send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
-		      const struct rpc_request *request, bool *ret_sent)
+int rpc_chan_send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
+			const struct rpc_request *request, bool *ret_sent)
 {
 	unsigned char header[RPC_FRAME_HEADER_BYTES];
 	struct iovec iov[2 + PAYLOAD_IOVS];
@@ -429,7 +227,7 @@ static int send_request(struct rpc_chan *chan, const struct rpc_request *request
 		packed = large;
 	}
 	protobuf_c_message_pack(request->message, packed);
-	return send_frame(chan, frame, packed, request, ret_sent);
+	return rpc_chan_send_frame(chan, frame, packed, request, ret_sent);
 }
 
 static int slot_start(struct rpc_chan *chan, const struct rpc_request *request,
@@ -608,9 +406,8 @@ static const struct rpc_frame_limits reply_limits = {
 	.payload_max = GX_PAYLOAD_MAX,
 };
 
-/* The frame at the start of in[] if it is whole: 1, 0 if not yet, or an error. */
-static int next_frame(struct rpc_chan *chan, struct rpc_frame *ret_frame,
-		      const unsigned char **ret_message)
+int rpc_chan_next_frame(struct rpc_chan *chan, struct rpc_frame *ret_frame,
+			const unsigned char **ret_message)
 {
 	const unsigned char *p = chan->in + chan->in_begin;
 	size_t have = chan->in_end - chan->in_begin;
@@ -646,8 +443,7 @@ static int next_frame(struct rpc_chan *chan, struct rpc_frame *ret_frame,
 	return 1;
 }
 
-/* Moves what is left of in[] to its start, so that there is room behind it. */
-static void compact(struct rpc_chan *chan)
+void rpc_chan_compact(struct rpc_chan *chan)
 {
 	size_t left = chan->in_end - chan->in_begin;
 
@@ -676,7 +472,7 @@ static int take_buffered(struct rpc_chan *chan)
 			payload_progress(chan, part);
 			continue;
 		}
-		r = next_frame(chan, &frame, &message);
+		r = rpc_chan_next_frame(chan, &frame, &message);
 		if (r == 0)
 			break;
 		if (r == 1)
@@ -684,15 +480,11 @@ static int take_buffered(struct rpc_chan *chan)
 		if (r < 0)
 			return r;
 	}
-	compact(chan);
+	rpc_chan_compact(chan);
 	return 0;
 }
 
-/*
- * One read from the stream, by the reader, without the lock: payload straight
- * to its place, the rest into in[]. The count of payload bytes in *ret_direct.
- */
-static int read_some(struct rpc_chan *chan, int64_t deadline_ns, size_t *ret_direct)
+int rpc_chan_read_some(struct rpc_chan *chan, int64_t deadline_ns, size_t *ret_direct)
 {
 	struct iovec iov[2];
 	size_t direct = 0;
@@ -723,7 +515,7 @@ static void look(struct rpc_chan *chan, int64_t now)
 	int r;
 
 	chan->used_ns = now;
-	r = read_some(chan, GX_NOWAIT, &direct);
+	r = rpc_chan_read_some(chan, GX_NOWAIT, &direct);
 	if (r == 0)
 		r = take_buffered(chan);
 	if (r < 0 && r != -EAGAIN)
@@ -756,7 +548,7 @@ static void read_for_all(struct rpc_chan *chan, struct slot *slot)
 
 		chan->direct_slot = chan->payload ? chan->payload_slot : NULL;
 		gx_env_mutex_unlock(chan->env, &chan->lock);
-		r = read_some(chan, slot->deadline_ns, &direct);
+		r = rpc_chan_read_some(chan, slot->deadline_ns, &direct);
 		gx_env_mutex_lock(chan->env, &chan->lock);
 		if (chan->direct_slot) {
 			struct slot *other = chan->direct_slot;
@@ -845,71 +637,4 @@ int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_re
 	}
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 	return r;
-}
-
-/* -- push channels --------------------------------------------------------------------------- */
-
-void rpc_push_message_init(struct rpc_push_message *push)
-{
-	memset(push, 0, offsetof(struct rpc_push_message, arena));
-	rpc_arena_init(&push->arena, GX_UNPACK_MAX);
-}
-
-void rpc_push_message_fini(struct rpc_push_message *push)
-{
-	rpc_arena_clear(&push->arena);
-}
-
-static int take_push(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
-		     struct rpc_push_message *push)
-{
-	const struct rpc_method *method = rpc_method_find(frame->code);
-	int r;
-
-	if (frame->type == RPC_FRAME_GOAWAY)
-		return -ESHUTDOWN;
-	if (frame->type != RPC_FRAME_PUSH || frame->payload_bytes > 0)
-		return -EPROTO;
-	/* A missing number means a missed invalidation: the caller must forget all it knows. */
-	if (frame->seq != chan->push_seq + 1)
-		return -EPROTO;
-	chan->push_seq = frame->seq;
-	if (!method || !(method->flags & RPC_F_PUSH))
-		return -ENOSYS;
-	rpc_arena_clear(&push->arena);
-	r = rpc_arena_unpack(&push->arena, method->request, message, frame->message_bytes,
-			     &push->message);
-	if (r < 0)
-		return r;
-	push->seq = frame->seq;
-	push->method = method;
-	return 0;
-}
-
-int rpc_chan_receive(struct rpc_chan *chan, int64_t deadline_ns, struct rpc_push_message *ret_push)
-{
-	for (;;) {
-		const unsigned char *message;
-		struct rpc_frame frame;
-		size_t direct;
-		int r = next_frame(chan, &frame, &message);
-
-		if (r == 1)
-			return take_push(chan, &frame, message, ret_push);
-		if (r == 0) {
-			compact(chan);
-			r = read_some(chan, deadline_ns, &direct);
-		}
-		if (r < 0)
-			return r;
-	}
-}
-
-int rpc_chan_ack(struct rpc_chan *chan, uint64_t seq, int64_t deadline_ns)
-{
-	struct rpc_frame frame = {.type = RPC_FRAME_PUSH_ACK, .seq = seq};
-	struct rpc_request request = {.deadline_ns = deadline_ns};
-	bool sent;
-
-	return send_frame(chan, &frame, NULL, &request, &sent);
 }

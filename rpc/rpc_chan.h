@@ -23,10 +23,10 @@ struct rpc_chan;
 
 /* What came back. Zero it, or RPC_REPLY_INIT, before the first use; _fini after each. */
 struct rpc_reply {
-	uint32_t status;	     /* enum rpc_status as sent */
+	uint32_t status; /* enum rpc_status as sent */
 	uint32_t retry_after_ms;
-	ProtobufCMessage *message;   /* if OK: the method's reply type; lives in the arena */
-	uint64_t payload_bytes;	     /* received into the request's payload_in */
+	ProtobufCMessage *message; /* if OK: the method's reply type; lives in the arena */
+	uint64_t payload_bytes;    /* received into the request's payload_in */
 	char detail[GX_DETAIL_MAX + 1];
 	bool used;
 	struct rpc_arena arena;

@@ -338,16 +338,17 @@ static void seq_end(struct rpc_client *client, uint64_t seq)
 	gx_env_mutex_unlock(client->env, &client->lock);
 }
 
-/* -- calls -------------------------------------------------------------------------------------- */
+/* -- calls --------------------------------------------------------------------------------------
+ */
 
 /* One call on its way, over all its tries. */
 struct attempt {
 	struct rpc_request request;
 	bool fail_fast;
 	struct gx_buf *errors;
-	bool maybe_done;	  /* an earlier try may have reached the server */
-	bool answered;		  /* the server has decided */
-	bool broken;		  /* a connection broke under it before */
+	bool maybe_done;          /* an earlier try may have reached the server */
+	bool answered;            /* the server has decided */
+	bool broken;              /* a connection broke under it before */
 	uint64_t session_changes; /* when that was */
 	int64_t pause_ns;
 };

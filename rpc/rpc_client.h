@@ -31,11 +31,11 @@ struct rpc_client;
 struct rpc_client_options {
 	struct gx_env *env;
 	struct rpc_endpoint endpoint;
-	const char *identity;	  /* copied: "user:alice" or a ticket */
+	const char *identity;     /* copied: "user:alice" or a ticket */
 	const unsigned char *key; /* copied: RPC_KEY_BYTES */
-	const char *program;	  /* for the server's log; a static string */
+	const char *program;      /* for the server's log; a static string */
 	unsigned connections_max;
-	int64_t timeout_ns;	  /* of a call that names no deadline */
+	int64_t timeout_ns; /* of a call that names no deadline */
 };
 #define RPC_CLIENT_OPTIONS_INIT                                                                    \
 	{                                                                                          \
@@ -61,7 +61,7 @@ struct rpc_call_options {
 	int payload_out_count;
 	void *payload_in;
 	size_t payload_in_bytes;
-	bool fail_fast;	       /* one try to connect, no pauses */
+	bool fail_fast;        /* one try to connect, no pauses */
 	struct gx_buf *errors; /* may be NULL: gets a line for a person when it fails */
 };
 

@@ -49,7 +49,8 @@ static void pool_give(struct rpc_server *server, void *buffer)
 	memcpy(buffer, &server->pool, sizeof(void *));
 	server->pool = buffer;
 	if (waiter) {
-		/* Resumed when it is flushed, not here: calls would nest as deep as the queue is long. */
+		/* Resumed when it is flushed, not here: calls would nest as deep as the queue is
+		 * long. */
 		LL_DELETE2(server->pool_waiters, waiter, wait_next);
 		waiter->is_waiting = false;
 		rpc_conn_mark_dirty(waiter);
@@ -446,7 +447,8 @@ static size_t take_one(struct rpc_conn *conn, const unsigned char *data, size_t 
 	if (conn->body)
 		return body_input(conn, data, bytes);
 	if (bytes < RPC_FRAME_HEADER_BYTES) {
-		/* A TLS client on a plain port is told from its first bytes: it waits for an answer. */
+		/* A TLS client on a plain port is told from its first bytes: it waits for an
+		 * answer. */
 		if (conn->state == RPC_CONN_HELLO && bytes >= 3 && data[0] == 0x16 && data[1] == 3)
 			conn_refuse(conn, "peer speaks TLS on a plain connection");
 		return 0;
@@ -565,8 +567,8 @@ static bool conn_read_once(struct rpc_conn *conn)
 
 	if (conn->body && conn->body_err == 0 && conn->body->payload && conn->in.bytes == 0) {
 		direct = conn->body_left;
-		iov[count++] = (struct iovec){conn->body->payload + (conn->body->payload_bytes -
-								    conn->body_left),
+		iov[count++] = (struct iovec){conn->body->payload +
+						      (conn->body->payload_bytes - conn->body_left),
 					      direct};
 	}
 	iov[count++] = (struct iovec){server->scratch, RPC_SCRATCH_BYTES};
@@ -699,7 +701,8 @@ int rpc_conn_new(struct rpc_server *server, int fd, const struct rpc_endpoint *e
 	gx_addr_format(&conn->stream.remote, conn->remote);
 	conn->state = RPC_CONN_TLS;
 	conn->stream.want = GX_READABLE;
-	r = endpoint->tls ? rpc_tls_start(&conn->stream, server->listeners.tls) : handshake_begin(conn);
+	r = endpoint->tls ? rpc_tls_start(&conn->stream, server->listeners.tls)
+			  : handshake_begin(conn);
 	if (r == 0)
 		r = gx_io_start(server->loop, &conn->io, fd, GX_READABLE, on_ready);
 	if (r < 0) {

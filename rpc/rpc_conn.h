@@ -28,7 +28,7 @@ struct rpc_push {
 
 struct rpc_conn {
 	struct rpc_server *server;
-	struct rpc_conn *prev, *next;		/* server->conns or server->dead */
+	struct rpc_conn *prev, *next;           /* server->conns or server->dead */
 	struct rpc_conn *half_prev, *half_next; /* server->half_open, oldest first */
 	struct rpc_conn *dirty_next;
 	struct rpc_conn *wait_next; /* server->pool_waiters */
@@ -49,12 +49,12 @@ struct rpc_conn {
 	uint64_t session;
 	bool attached; /* counted in the session table */
 
-	struct gx_buf in;	/* bytes that are no whole frame yet, or wait for room */
-	struct rpc_call *body;	/* its payload is arriving */
-	uint64_t body_left;	/* payload bytes still to come, for body or to skip */
-	int body_err;		/* the call's fate once its payload is there (or skipped) */
-	bool paused;		/* not read until room is made */
-	unsigned inflight;	/* calls not yet replied to, or whose payload is being sent */
+	struct gx_buf in;      /* bytes that are no whole frame yet, or wait for room */
+	struct rpc_call *body; /* its payload is arriving */
+	uint64_t body_left;    /* payload bytes still to come, for body or to skip */
+	int body_err;          /* the call's fate once its payload is there (or skipped) */
+	bool paused;           /* not read until room is made */
+	unsigned inflight;     /* calls not yet replied to, or whose payload is being sent */
 	struct rpc_out out;
 	int64_t sent_ns; /* while out is not empty: when the peer last took something */
 
@@ -82,7 +82,7 @@ struct rpc_server {
 	unsigned free_call_count;
 	void *pool; /* free payload buffers, linked through their first bytes */
 	uint64_t pool_buffers, pool_buffers_max; /* made; may be made */
-	size_t held_bytes; /* decoded requests in work, all connections */
+	size_t held_bytes;                       /* decoded requests in work, all connections */
 	unsigned char *scratch;
 	struct gx_hook turn_end;
 	struct gx_timer sweep;

@@ -42,16 +42,16 @@ struct rpc_call_ops {
 struct rpc_call {
 	/* For handlers. */
 	struct gx_env *env;
-	void *data;		       /* the service's own, from rpc_dispatcher_add() */
+	void *data; /* the service's own, from rpc_dispatcher_add() */
 	const struct rpc_method *method;
 	const struct rpc_peer *peer;
-	uint64_t session;	       /* 0: none */
-	int64_t deadline_ns;	       /* GX_FOREVER: none */
-	unsigned char *payload;	       /* loop servers: the whole payload; may be changed */
-	uint64_t payload_bytes;	       /* of the request */
-	const void *reply_payload;     /* set by the handler: must live until the call is cleared */
+	uint64_t session;          /* 0: none */
+	int64_t deadline_ns;       /* GX_FOREVER: none */
+	unsigned char *payload;    /* loop servers: the whole payload; may be changed */
+	uint64_t payload_bytes;    /* of the request */
+	const void *reply_payload; /* set by the handler: must live until the call is cleared */
 	uint64_t reply_payload_bytes;
-	uint32_t retry_after_ms;       /* hint behind AGAIN and SHUTDOWN */
+	uint32_t retry_after_ms;        /* hint behind AGAIN and SHUTDOWN */
 	char detail[GX_DETAIL_MAX + 1]; /* human text behind an error; see rpc_call_fail() */
 
 	/* For the connection and the dispatcher. */
@@ -142,8 +142,8 @@ struct rpc_dispatcher {
 	struct rpc_replay *replay; /* NULL: mutating methods are refused */
 	struct rpc_stats stats;
 	struct gx_mutex *stats_lock; /* threaded servers: around stats; NULL on a loop */
-	struct gx_loop *loop;	   /* whose longest turn is reported; NULL: none */
-	bool draining;		   /* new requests are answered SHUTDOWN */
+	struct gx_loop *loop;        /* whose longest turn is reported; NULL: none */
+	bool draining;               /* new requests are answered SHUTDOWN */
 };
 
 /* Adds the core service (ping, stats) by itself. Strings are borrowed. */

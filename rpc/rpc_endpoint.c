@@ -43,7 +43,7 @@ void rpc_endpoint_format(const struct rpc_endpoint *endpoint, char text[GX_ADDR_
 	gx_addr_format(&endpoint->addr, plain);
 	/* A path near the maximum of sockaddr_un still leaves room for the prefix. */
 	(void)gx_format(text, GX_ADDR_TEXT_MAX, "%s%s",
-			endpoint->tls	     ? "tls:"
+			endpoint->tls        ? "tls:"
 			: endpoint->insecure ? "plain:"
 					     : "",
 			plain);

@@ -42,7 +42,7 @@ enum rpc_frame_type {
 	RPC_FRAME_PUSH = 18,
 	RPC_FRAME_PUSH_ACK = 19,
 	RPC_FRAME_PROGRESS = 20, /* "still working on id": silence is a hang, slowness is not */
-	RPC_FRAME_GOAWAY = 21	 /* no new requests on this connection, please */
+	RPC_FRAME_GOAWAY = 21    /* no new requests on this connection, please */
 };
 
 struct rpc_frame {

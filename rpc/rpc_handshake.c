@@ -263,8 +263,8 @@ static int server_hello(struct rpc_handshake *hs, struct rpc_arena *arena, const
 	if (!hs->tls)
 		return server_challenge(hs, bytes, byte_count);
 	/* The ticket's text is the PSK identity; the peer's own name is inside it. */
-	if (!hs->tls_peer || (!hs->tls_peer->by_ticket &&
-			      strcmp(hs->claimed, hs->tls_peer->identity) != 0))
+	if (!hs->tls_peer ||
+	    (!hs->tls_peer->by_ticket && strcmp(hs->claimed, hs->tls_peer->identity) != 0))
 		return refuse(hs, -EKEYREJECTED, "identity differs from the TLS one");
 	hs->peer = *hs->tls_peer;
 	return server_welcome(hs);

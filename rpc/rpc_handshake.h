@@ -29,7 +29,7 @@
 
 /* Feature bits; both sides' words are ANDed. */
 #define RPC_FEATURE_REPLAY UINT64_C(0x1)   /* sequence numbers and the replay table */
-#define RPC_FEATURE_PUSH UINT64_C(0x2)	   /* push channels */
+#define RPC_FEATURE_PUSH UINT64_C(0x2)     /* push channels */
 #define RPC_FEATURE_PROGRESS UINT64_C(0x4) /* progress frames */
 #define RPC_FEATURES_ALL (RPC_FEATURE_REPLAY | RPC_FEATURE_PUSH | RPC_FEATURE_PROGRESS)
 
@@ -70,7 +70,7 @@ struct rpc_handshake {
 	const struct rpc_peer *tls_peer; /* server with TLS */
 	struct gx_addr client_addr, server_addr;
 	unsigned char key[RPC_KEY_BYTES]; /* server: of the peer (random if it is unknown) */
-	const char *refusal;		  /* server: rpc_auth_find() said no; told after PROOF */
+	const char *refusal;              /* server: rpc_auth_find() said no; told after PROOF */
 	uint64_t session_asked;
 	struct gx_buf transcript;
 	struct gx_buf out; /* bytes to send now; the caller clears it */
@@ -83,10 +83,10 @@ struct rpc_handshake {
 	bool session_known;
 	uint64_t boot;
 	enum rpc_channel channel;
-	struct rpc_peer peer;			   /* server side: the client */
-	char claimed[GX_IDENTITY_MAX];		   /* server side: identity as claimed, for the log */
-	char server_name[GX_NAME_USER_MAX + 1];	   /* client side */
-	char program[GX_NAME_USER_MAX + 1];	   /* server side: the client's program */
+	struct rpc_peer peer;                   /* server side: the client */
+	char claimed[GX_IDENTITY_MAX];          /* server side: identity as claimed, for the log */
+	char server_name[GX_NAME_USER_MAX + 1]; /* client side */
+	char program[GX_NAME_USER_MAX + 1];     /* server side: the client's program */
 
 	/* After a failure: static text for the local log; a client adds what the server said. */
 	const char *reason;

@@ -73,7 +73,8 @@ int rpc_key_make(struct gx_env *env, const char *identity, int64_t lifetime_ns, 
 		return r;
 	/* Whole seconds, so that the text form gives back the same key. */
 	key.created_ns = now - now % GX_NSEC_PER_SEC;
-	key.expires_ns = lifetime_ns ? now + lifetime_ns - (now + lifetime_ns) % GX_NSEC_PER_SEC : 0;
+	key.expires_ns =
+		lifetime_ns ? now + lifetime_ns - (now + lifetime_ns) % GX_NSEC_PER_SEC : 0;
 	*ret_key = key;
 	gx_wipe(&key, sizeof(key));
 	return 0;
@@ -120,8 +121,7 @@ void rpc_keytab_free(struct rpc_keytab *tab)
 
 	if (!tab)
 		return;
-	HASH_ITER(hh, tab->entries, entry, tmp)
-	{
+	HASH_ITER (hh, tab->entries, entry, tmp) {
 		HASH_DEL(tab->entries, entry);
 		entry_free(entry);
 	}
@@ -298,7 +298,8 @@ int rpc_keytab_parse(struct rpc_keytab *tab, const char *name, const char *text,
 		r = parse_line(line, &key, &problem);
 		if (r == 0) {
 			r = rpc_keytab_put(tab, &key, false);
-			problem = r == -EEXIST ? "this identity has a key already" : "out of memory";
+			problem =
+				r == -EEXIST ? "this identity has a key already" : "out of memory";
 			rpc_key_clear(&key);
 		}
 		if (r < 0)

@@ -33,9 +33,9 @@ static void set_paused(struct rpc_listeners *listeners, bool paused)
 	if (listeners->paused == paused)
 		return;
 	listeners->paused = paused;
-	LL_FOREACH(listeners->list, l)
-	{
-		/* One that cannot be paused only wakes in vain; one that cannot be resumed is deaf. */
+	LL_FOREACH (listeners->list, l) {
+		/* One that cannot be paused only wakes in vain; one that cannot be resumed is deaf.
+		 */
 		if (gx_io_set(&l->io, paused ? 0 : GX_READABLE) < 0 && !paused)
 			listeners->paused = true;
 	}
@@ -91,7 +91,8 @@ int rpc_listeners_add(struct rpc_listeners *listeners, const struct rpc_endpoint
 			return r;
 	}
 	if (endpoint->insecure)
-		gx_log(WARNING, "INSECURE: listening without TLS beyond this machine, as configured");
+		gx_log(WARNING,
+		       "INSECURE: listening without TLS beyond this machine, as configured");
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return -ENOMEM;

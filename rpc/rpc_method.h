@@ -32,15 +32,15 @@ enum rpc_method_index {
 
 struct rpc_method {
 	uint16_t id;
-	uint16_t index;	  /* enum rpc_method_index */
-	unsigned flags;	  /* RPC_F_* */
-	unsigned since;	  /* protocol version */
+	uint16_t index;   /* enum rpc_method_index */
+	unsigned flags;   /* RPC_F_* */
+	unsigned since;   /* protocol version */
 	const char *name; /* "echo.tally" */
 	const char *text;
 	const ProtobufCMessageDescriptor *request;
 	const ProtobufCMessageDescriptor *reply;
 	const ProtobufCServiceDescriptor *service; /* for the test that compares */
-	const char *proto_name;			   /* name of the rpc in the service: "Tally" */
+	const char *proto_name;                    /* name of the rpc in the service: "Tally" */
 };
 
 /* NULL for an id nobody declared. */

@@ -5,10 +5,10 @@
 
 struct rpc_out_block {
 	struct rpc_out_block *next;
-	struct rpc_call *call;	   /* payload block: whose; NULL: bytes are in data[] */
+	struct rpc_call *call;     /* payload block: whose; NULL: bytes are in data[] */
 	const unsigned char *from; /* next byte to send */
-	size_t left;		   /* bytes to send */
-	size_t used, capacity;	   /* of data[] */
+	size_t left;               /* bytes to send */
+	size_t used, capacity;     /* of data[] */
 	unsigned char data[];
 };
 

@@ -16,7 +16,7 @@ struct rpc_out_block;
 struct rpc_out {
 	struct rpc_out_block *head, *tail;
 	struct rpc_out_block *spare; /* one kept for the next turn */
-	size_t bytes;		     /* not sent yet */
+	size_t bytes;                /* not sent yet */
 	void (*release)(struct rpc_call *call);
 };
 

@@ -13,7 +13,7 @@ struct serve_conn {
 	struct rpc_serve *serve;
 	struct gx_thread thread;
 	struct gx_task ended; /* posted by the thread as its last act */
-	int fd;		      /* until the stream owns it */
+	int fd;               /* until the stream owns it */
 	bool tls;
 	const char *transport;
 	char remote[GX_ADDR_TEXT_MAX];
@@ -27,7 +27,7 @@ struct serve_conn {
 	uint64_t session;
 	uint32_t version;
 	struct rpc_call call; /* one at a time */
-	bool replied;	      /* under reply_lock */
+	bool replied;         /* under reply_lock */
 	int reply_err;
 	struct gx_mutex reply_lock;
 	struct gx_cond reply_cond;
@@ -422,8 +422,7 @@ void rpc_serve_free(struct rpc_serve *serve)
 	rpc_listeners_close(&serve->listeners);
 	gx_env_mutex_lock(serve->env, &serve->lock);
 	serve->stopping = true;
-	DL_FOREACH(serve->conns, conn)
-	{
+	DL_FOREACH (serve->conns, conn) {
 		if (conn->stream_ready)
 			gx_env_shutdown(serve->env, conn->stream.fd);
 	}

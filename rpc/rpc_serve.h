@@ -24,8 +24,8 @@ struct rpc_serve;
 struct rpc_serve_options {
 	struct gx_loop *loop;
 	struct rpc_dispatcher *dispatcher; /* borrowed, used by this server only */
-	const struct rpc_auth *auth;	   /* borrowed; not changed while the server runs */
-	struct rpc_sessions *sessions;	   /* borrowed */
+	const struct rpc_auth *auth;       /* borrowed; not changed while the server runs */
+	struct rpc_sessions *sessions;     /* borrowed */
 	uint64_t boot;
 	unsigned threads_max;
 	int64_t handshake_ns;

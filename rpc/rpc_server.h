@@ -32,9 +32,9 @@ struct rpc_server;
 struct rpc_server_options {
 	struct gx_loop *loop;
 	struct rpc_dispatcher *dispatcher; /* borrowed */
-	const struct rpc_auth *auth;	   /* borrowed */
-	struct rpc_sessions *sessions;	   /* borrowed; NULL if session_fn is given */
-	rpc_session_fn session_fn;	   /* other session tables */
+	const struct rpc_auth *auth;       /* borrowed */
+	struct rpc_sessions *sessions;     /* borrowed; NULL if session_fn is given */
+	rpc_session_fn session_fn;         /* other session tables */
 	void *session_arg;
 	uint64_t boot;
 	unsigned connections_max;

@@ -14,8 +14,7 @@
 
 #define RPC_PUSH(...)
 #define RPC_METHOD(svc, Svc, id, UPPER, lower, Camel, flags, since, text)                          \
-	int RPC_HANDLER(lower)(struct rpc_call * call,                                             \
-			       const Pb##Svc##__##Camel##Request *request,                         \
+	int RPC_HANDLER(lower)(struct rpc_call * call, const Pb##Svc##__##Camel##Request *request, \
 			       Pb##Svc##__##Camel##Reply *reply);                                  \
 	static int thunk_##lower(struct rpc_call *call, const ProtobufCMessage *request,           \
 				 ProtobufCMessage *reply)                                          \

@@ -25,9 +25,9 @@ struct rpc_session {
 	uint64_t id;
 	struct share *share;
 	unsigned connections;
-	unsigned running;	 /* entries being worked on */
-	int64_t idle_since_ns;	 /* valid while connections == 0 */
-	uint64_t acked;		 /* the client has the replies up to here */
+	unsigned running;             /* entries being worked on */
+	int64_t idle_since_ns;        /* valid while connections == 0 */
+	uint64_t acked;               /* the client has the replies up to here */
 	struct replay_entry *entries; /* GX_REPLAY_PER_SESSION_MAX, by seq; made at first use */
 	UT_hash_handle hh;
 };
@@ -37,7 +37,7 @@ struct rpc_sessions {
 	struct gx_env *env;
 	struct gx_mutex lock;
 	int64_t linger_ns;
-	size_t bytes; /* tables and remembered replies, all shares */
+	size_t bytes;         /* tables and remembered replies, all shares */
 	struct share *shares; /* by identity; as long as it has sessions */
 	struct rpc_session *by_id;
 };
@@ -152,8 +152,8 @@ void rpc_sessions_free(struct rpc_sessions *sessions)
 
 	if (!sessions)
 		return;
-	HASH_ITER(hh, sessions->by_id, session, tmp)
-	session_free(sessions, session);
+	HASH_ITER (hh, sessions->by_id, session, tmp)
+		session_free(sessions, session);
 	gx_env_mutex_fini(sessions->env, &sessions->lock);
 	free(sessions);
 }
@@ -266,8 +266,7 @@ void rpc_sessions_expire(struct rpc_sessions *sessions)
 	struct rpc_session *session, *tmp;
 
 	gx_env_mutex_lock(sessions->env, &sessions->lock);
-	HASH_ITER(hh, sessions->by_id, session, tmp)
-	{
+	HASH_ITER (hh, sessions->by_id, session, tmp) {
 		if (session->connections == 0 && session->running == 0 &&
 		    now - session->idle_since_ns > sessions->linger_ns)
 			session_free(sessions, session);

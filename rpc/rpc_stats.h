@@ -21,11 +21,11 @@ struct rpc_stats {
 	uint64_t connections; /* open now */
 	uint64_t half_open;   /* of those, not yet authenticated */
 	uint64_t accepted;
-	uint64_t refused;     /* handshakes refused */
-	uint64_t garbage;     /* connections closed for breaking the protocol */
-	uint64_t unknown;     /* calls of unknown methods */
-	uint64_t replayed;    /* mutations answered from the replay table */
-	uint64_t dropped;     /* connections closed to stay within a maximum */
+	uint64_t refused;  /* handshakes refused */
+	uint64_t garbage;  /* connections closed for breaking the protocol */
+	uint64_t unknown;  /* calls of unknown methods */
+	uint64_t replayed; /* mutations answered from the replay table */
+	uint64_t dropped;  /* connections closed to stay within a maximum */
 };
 
 void rpc_stats_init(struct rpc_stats *stats);

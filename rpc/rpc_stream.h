@@ -37,7 +37,7 @@ struct rpc_stream {
 	bool tls;
 	struct gx_addr local, remote;
 	const char *reason; /* after a failure: static text for the log, or NULL */
-	void *impl;	    /* the TLS state */
+	void *impl;         /* the TLS state */
 };
 
 /* A plain stream over a connected socket; owns fd from here on, also when it fails. */

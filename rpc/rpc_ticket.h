@@ -17,7 +17,7 @@ struct rpc_ticket {
 	char identity[GX_NAME_USER_MAX + 8]; /* on whose behalf: "user:alice" */
 	char node[GX_NAME_USER_MAX + 1];     /* the only node that may accept it */
 	uint64_t session;
-	uint64_t epoch;	    /* metad's start epoch (rule N3) */
+	uint64_t epoch;     /* metad's start epoch (rule N3) */
 	int64_t expires_ns; /* wall clock */
 };
 

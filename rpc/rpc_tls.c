@@ -18,9 +18,9 @@ struct rpc_tls_ctx {
 	SSL_CTX *ssl_ctx;
 	struct gx_env *env;
 	bool server;
-	const struct rpc_auth *auth;		 /* server */
-	char identity[GX_IDENTITY_MAX];		 /* client */
-	unsigned char key[RPC_KEY_BYTES];	 /* client */
+	const struct rpc_auth *auth;      /* server */
+	char identity[GX_IDENTITY_MAX];   /* client */
+	unsigned char key[RPC_KEY_BYTES]; /* client */
 };
 
 struct tls_state {
@@ -414,7 +414,8 @@ static ssize_t tls_readv(struct rpc_stream *s, const struct iovec *iov, int iov_
 
 		s->want = GX_READABLE;
 		if (!wait_first) {
-			/* Fill as much as is there without waiting: a record gives 16 KiB at most. */
+			/* Fill as much as is there without waiting: a record gives 16 KiB at most.
+			 */
 			for (int i = 0; i < iov_count; i++) {
 				unsigned char *p = iov[i].iov_base;
 				size_t left = iov[i].iov_len;

@@ -9,12 +9,12 @@
 #define ECHO_SOURCE_MAX (64u * 1024 * 1024) /* largest payload that "source" sends */
 
 struct echo_service {
-	struct gx_loop *loop;	   /* for delayed replies; NULL in threads */
+	struct gx_loop *loop;      /* for delayed replies; NULL in threads */
 	struct rpc_server *server; /* for pushes; NULL in threads */
 	int64_t tally;
-	uint64_t tally_calls;	    /* how often the handler really ran */
+	uint64_t tally_calls;       /* how often the handler really ran */
 	unsigned char *source_data; /* ECHO_SOURCE_MAX bytes, made at first use */
-	struct gx_mutex lock;	    /* source_data */
+	struct gx_mutex lock;       /* source_data */
 	struct gx_env *env;
 	struct echo_delay *delays; /* tallies that are answered later */
 };

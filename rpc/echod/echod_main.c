@@ -38,14 +38,12 @@ static const struct gx_conf_row rows[] = {
 	 "Addresses to listen on: HOST:PORT, unix:/PATH, each optionally behind tls:. "
 	 "Port 0 picks a free one. Beyond loopback it is always TLS."},
 	{"echo", "bulk_listen", GX_CONF_LIST, offsetof(struct echod_conf, bulk_listen), NULL, NULL,
-	 NULL, NULL, 0,
-	 "Addresses served by one thread per connection, for large payloads."},
+	 NULL, NULL, 0, "Addresses served by one thread per connection, for large payloads."},
 	{"echo", "address_file", GX_CONF_PATH, offsetof(struct echod_conf, address_file), NULL,
 	 NULL, NULL, NULL, 0,
 	 "Write the addresses really bound to this file, one a line, once ready."},
 	{"echo", "keys", GX_CONF_PATH, offsetof(struct echod_conf, keys), NULL, NULL, NULL, NULL,
-	 GX_CONF_REQUIRED | GX_CONF_SECRET,
-	 "Key table: who may connect. Made with gfs key."},
+	 GX_CONF_REQUIRED | GX_CONF_SECRET, "Key table: who may connect. Made with gfs key."},
 	{"echo", "insecure", GX_CONF_BOOL, offsetof(struct echod_conf, insecure), "no", NULL, NULL,
 	 NULL, 0, "Allow listening beyond this machine without TLS. Do not."},
 	{"echo", "connections_max", GX_CONF_U64, offsetof(struct echod_conf, connections_max),
@@ -97,7 +95,8 @@ static int each_address(struct gx_env *env, const char *list, bool insecure, str
 		if (r == 0 && fn) {
 			r = fn(server, &endpoint, &bound);
 			if (r < 0)
-				return gx_log_errno(ERR, r, "cannot listen", GX_KS("address", text));
+				return gx_log_errno(ERR, r, "cannot listen",
+						    GX_KS("address", text));
 			rpc_endpoint_format(&bound, bound_text);
 			gx_log(NOTICE, "listening", GX_KS("address", bound_text));
 			r = gx_buf_append_format(bound_out, "%s\n", bound_text);
@@ -195,8 +194,8 @@ static int start_bulk(struct gx_daemon *d, struct echod *echod, uint64_t boot)
 	r = rpc_serve_new(&options, &echod->bulk);
 	if (r < 0)
 		return r;
-	return each_address(d->env, conf.bulk_listen, conf.insecure, NULL, bulk_listen,
-			    echod->bulk, &echod->addresses);
+	return each_address(d->env, conf.bulk_listen, conf.insecure, NULL, bulk_listen, echod->bulk,
+			    &echod->addresses);
 }
 
 /* Written beside and renamed, so that a reader finds all of it or nothing. */
