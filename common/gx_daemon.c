@@ -604,10 +604,14 @@ static int run(struct state *s)
 		return EXIT_FAILED;
 	if (s->background) {
 		r = gx_daemon_fork(s->d.spec->program, &s->status_fd, &code);
-		if (r != 0) { /* the starter (1), or the fork failed; the child keeps the lock */
+		if (r < 0) {
+			remove_pid_file(s);
+			return EXIT_FAILED;
+		}
+		if (r > 0) { /* the starter; the child keeps the lock */
 			if (s->pid_fd >= 0)
 				(void)gx_env_close(s->d.env, s->pid_fd);
-			return r < 0 ? EXIT_FAILED : code;
+			return code;
 		}
 	}
 	r = run_locked(s);
@@ -627,10 +631,14 @@ int gx_daemon_main(const struct gx_daemon_spec *spec, int argc, char **argv)
 			  .status_fd = -1,
 			  .pid_fd = -1};
 	int code = EXIT_FINE;
+	int r = sets == NULL ? -ENOMEM
+			     : gx_format(s.config_path, sizeof(s.config_path), "%s/%s",
+					 GX_SYSCONFDIR, spec->default_conf);
 
-	if (sets == NULL || gx_format(s.config_path, sizeof(s.config_path), "%s/%s", GX_SYSCONFDIR,
-				      spec->default_conf) < 0)
+	if (r < 0) {
+		fprintf(stderr, "%s: cannot start: %s\n", spec->program, gx_strerror(r));
 		return EXIT_FAILED;
+	}
 	if (parse_options(&s, argc, argv) < 0)
 		return EXIT_USAGE;
 	if (s.mode == MODE_DONE)

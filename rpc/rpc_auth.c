@@ -48,6 +48,8 @@ static int find_ticket(const struct rpc_auth *auth, const char *identity, struct
 	gx_assert(r == 0); /* rpc_ticket_parse() has checked it */
 	r = gx_strcpy(peer.identity, sizeof(peer.identity), ticket.identity);
 	gx_assert(r == 0);
+	if (__builtin_add_overflow(ticket.expires_ns, auth->skew_ns, &peer.expires_ns))
+		peer.expires_ns = INT64_MAX;
 	peer.ticket_session = ticket.session;
 	peer.ticket_epoch = ticket.epoch;
 	r = rpc_ticket_key(identity, auth->node_key, ret_key);
@@ -76,8 +78,16 @@ int rpc_auth_find(const struct rpc_auth *auth, const char *identity, struct rpc_
 		return refuse("expired key", ret_reason);
 	r = gx_strcpy(peer.identity, sizeof(peer.identity), key->identity);
 	gx_assert(r == 0);
+	peer.expires_ns = key->expires_ns;
 	peer.admin = key->admin;
 	memcpy(ret_key, key->secret, RPC_KEY_BYTES);
 	*ret_peer = peer;
 	return 0;
+}
+
+const char *rpc_peer_expired(const struct rpc_peer *peer, struct gx_env *env)
+{
+	if (peer->expires_ns == 0 || gx_env_wall_ns(env) <= peer->expires_ns)
+		return NULL;
+	return peer->by_ticket ? "expired ticket" : "expired key";
 }

@@ -18,6 +18,7 @@ struct rpc_peer {
 	enum rpc_identity_kind kind;         /* USER or HOST; a ticket speaks for its user */
 	char identity[GX_NAME_USER_MAX + 8]; /* "user:alice" */
 	bool admin;
+	int64_t expires_ns; /* wall clock: when the key or ticket ends (with the skew); 0: never */
 	bool by_ticket;
 	uint64_t ticket_session; /* by_ticket: the only session it may use */
 	uint64_t ticket_epoch;
@@ -38,6 +39,9 @@ struct rpc_auth {
 GX_MUST_CHECK int rpc_auth_find(const struct rpc_auth *auth, const char *identity,
 				struct rpc_peer *ret_peer, unsigned char ret_key[RPC_KEY_BYTES],
 				const char **ret_reason);
+
+/* An open connection ends with its key or ticket. The reason, a static text; NULL: still good. */
+const char *rpc_peer_expired(const struct rpc_peer *peer, struct gx_env *env);
 
 /* HMAC-SHA256(key, label || 0 || data). -EIO if the library fails. */
 GX_MUST_CHECK int rpc_auth_mac(const unsigned char key[RPC_KEY_BYTES], const char *label,

@@ -123,15 +123,19 @@ static void slot_settle(struct rpc_chan *chan, struct slot *slot)
 
 /* -- sending ---------------------------------------------------------------------------- */
 
-static uint32_t remaining_ms(struct gx_env *env, int64_t deadline_ns)
+/* For the wire, where 0 means no deadline. -ETIMEDOUT: it has passed, so nothing is sent. */
+static int remaining_ms(struct gx_env *env, int64_t deadline_ns, uint32_t *ret_ms)
 {
-	int64_t left;
+	int64_t left_ns;
 
+	*ret_ms = 0;
 	if (deadline_ns == GX_FOREVER)
 		return 0;
-	left = (deadline_ns - gx_env_now_ns(env)) / GX_NSEC_PER_MSEC;
-	/* 0 on the wire means none. */
-	return left < 1 ? 1 : (uint32_t)GX_MIN(left, (int64_t)UINT32_MAX);
+	left_ns = deadline_ns - gx_env_now_ns(env);
+	if (left_ns <= 0)
+		return -ETIMEDOUT;
+	*ret_ms = (uint32_t)GX_MIN(left_ns / GX_NSEC_PER_MSEC + 1, (int64_t)UINT32_MAX);
+	return 0;
 }
 
 /*
@@ -206,11 +210,10 @@ static int fill_frame(struct rpc_chan *chan, const struct rpc_request *request,
 		.message_bytes = (uint32_t)message_bytes,
 		.payload_bytes = payload_bytes,
 		.trace = request->trace,
-		.time_ms = remaining_ms(chan->env, request->deadline_ns),
 		.window = request->window,
 		.seq = request->seq,
 	};
-	return 0;
+	return remaining_ms(chan->env, request->deadline_ns, &ret_frame->time_ms);
 }
 
 static int send_request(struct rpc_chan *chan, const struct rpc_request *request,
@@ -313,10 +316,7 @@ static int reply_fill(struct slot *slot, const struct rpc_frame *frame, const vo
 	reply->retry_after_ms = frame->time_ms;
 	reply->payload_bytes = frame->payload_bytes;
 	if (frame->code != RPC_STATUS_OK) {
-		size_t bytes = GX_MIN(frame->message_bytes, (uint32_t)GX_DETAIL_MAX);
-
-		memcpy(reply->detail, message, bytes);
-		reply->detail[bytes] = '\0';
+		rpc_detail_copy(message, frame->message_bytes, reply->detail);
 		return 0;
 	}
 	return rpc_arena_unpack(&reply->arena, slot->method->reply, message, frame->message_bytes,

@@ -27,7 +27,6 @@ struct rpc_client {
 	struct pooled pool[CONNECTIONS_MAX];
 	unsigned connections_max;
 	uint64_t session;
-	uint64_t session_changes; /* how often the server had lost it */
 	uint64_t trace;
 	/* Mutations: numbers below `lowest` are over, done[] marks those above it. */
 	uint64_t next_seq, lowest;
@@ -131,6 +130,8 @@ static int connect_begin(struct rpc_client *client, int64_t deadline_ns)
 		r = gx_env_cond_wait(client->env, &client->connected, &client->lock, deadline_ns);
 	if (r == 0)
 		client->connecting = true;
+	else if (!client->connecting)
+		gx_env_cond_signal(client->env, &client->connected); /* it was meant for us */
 	gx_env_mutex_unlock(client->env, &client->lock);
 	return r;
 }
@@ -168,8 +169,6 @@ static int open_chan(struct rpc_client *client, enum rpc_channel channel, int64_
 		return r;
 	rpc_chan_info(chan, &info);
 	gx_env_mutex_lock(client->env, &client->lock);
-	if (client->session != 0 && client->session != info.session)
-		client->session_changes++;
 	client->session = info.session;
 	gx_env_mutex_unlock(client->env, &client->lock);
 	*ret_chan = chan;
@@ -346,10 +345,10 @@ struct attempt {
 	struct rpc_request request;
 	bool fail_fast;
 	struct gx_buf *errors;
-	bool maybe_done;          /* an earlier try may have reached the server */
-	bool answered;            /* the server has decided */
-	bool broken;              /* a connection broke under it before */
-	uint64_t session_changes; /* when that was */
+	bool maybe_done;  /* an earlier try may have reached the server */
+	bool answered;    /* the server has decided */
+	bool broken;      /* a connection broke under it before */
+	uint64_t session; /* under which it was sent */
 	int64_t pause_ns;
 };
 
@@ -357,19 +356,7 @@ static void attempt_stamp(struct rpc_client *client, struct attempt *a)
 {
 	gx_env_mutex_lock(client->env, &client->lock);
 	a->request.window = (uint32_t)(a->request.seq - (client->lowest - 1));
-	if (!a->maybe_done)
-		a->session_changes = client->session_changes;
 	gx_env_mutex_unlock(client->env, &client->lock);
-}
-
-static bool session_lost(struct rpc_client *client, const struct attempt *a)
-{
-	bool lost;
-
-	gx_env_mutex_lock(client->env, &client->lock);
-	lost = a->session_changes != client->session_changes;
-	gx_env_mutex_unlock(client->env, &client->lock);
-	return lost;
 }
 
 /* Sleeps before the next try; false if the deadline would pass first. */
@@ -414,6 +401,7 @@ static bool is_final(int err)
 static int attempt_once(struct rpc_client *client, struct attempt *a, struct rpc_reply *reply,
 			bool *ret_sent)
 {
+	struct rpc_chan_info info;
 	struct rpc_chan *chan;
 	uint64_t call;
 	int r;
@@ -423,11 +411,16 @@ static int attempt_once(struct rpc_client *client, struct attempt *a, struct rpc
 	if (r < 0)
 		return r;
 	if (a->request.seq) {
-		/* The borrow may just have learnt that our session is gone. */
-		if (a->maybe_done && session_lost(client, a)) {
+		/*
+		 * Only the session it was sent under can tell whether it was done; this connection
+		 * may belong to another (rule N5).
+		 */
+		rpc_chan_info(chan, &info);
+		if (a->maybe_done && info.session != a->session) {
 			rpc_client_return(client, chan);
 			return -ENOTRECOVERABLE;
 		}
+		a->session = info.session;
 		attempt_stamp(client, a);
 	}
 	r = rpc_chan_submit(chan, &a->request, &call, ret_sent);

@@ -21,7 +21,7 @@
 #define FREE_CALLS_MAX 256u
 /* Reads of one connection per readiness event, so that one busy peer is not alone. */
 #define READS_PER_EVENT 8
-/* A peer that takes nothing of what we send for this long is gone. */
+/* A peer that takes nothing of what we send, or sends no more of a request, for so long is gone. */
 #define STALL_NS (30 * GX_NSEC_PER_SEC)
 
 /* -- pool of payload buffers --------------------------------------------------------- */
@@ -42,19 +42,22 @@ static void *pool_take(struct rpc_server *server)
 	return buffer;
 }
 
+/* Resumed when it is flushed, not here: calls would nest as deep as the queue is long. */
+static void pool_wake(struct rpc_conn *waiter)
+{
+	LL_DELETE2(waiter->server->pool_waiters, waiter, wait_next);
+	waiter->is_waiting = false;
+	rpc_conn_mark_dirty(waiter);
+}
+
 static void pool_give(struct rpc_server *server, void *buffer)
 {
 	struct rpc_conn *waiter = server->pool_waiters;
 
 	memcpy(buffer, &server->pool, sizeof(void *));
 	server->pool = buffer;
-	if (waiter) {
-		/* Resumed when it is flushed, not here: calls would nest as deep as the queue is
-		 * long. */
-		LL_DELETE2(server->pool_waiters, waiter, wait_next);
-		waiter->is_waiting = false;
-		rpc_conn_mark_dirty(waiter);
-	}
+	if (waiter)
+		pool_wake(waiter);
 }
 
 /* -- calls ----------------------------------------------------------------------------- */
@@ -236,10 +239,9 @@ static void conn_refuse(struct rpc_conn *conn, const char *reason)
 		       GX_KS("identity", identity), GX_KS("reason", reason));
 	} else {
 		stats->refused++;
-		if (conn->handshake)
-			identity = conn->handshake->claimed;
-		else
-			identity = rpc_tls_identity(&conn->stream);
+		/* With TLS the name that was proven, or tried; not the one claimed inside. */
+		identity = conn->stream.tls ? rpc_tls_identity(&conn->stream)
+					    : conn->handshake->claimed;
 		gx_log(WARNING, "connection refused", GX_KS("peer", conn->remote),
 		       GX_KS("transport", conn->transport), GX_KS("identity", identity),
 		       GX_KS("reason", reason));
@@ -409,11 +411,35 @@ static bool has_room(const struct rpc_conn *conn)
 	       conn->server->held_bytes < GX_CALLS_PER_SERVER_MAX;
 }
 
+/* Why an open connection must go now; NULL: it may stay. */
+static const char *overdue(const struct rpc_conn *conn, int64_t now)
+{
+	bool half_request = !conn->paused && (conn->body || conn->in.bytes > 0);
+
+	if (conn->state != RPC_CONN_OPEN)
+		return NULL; /* has its own time, and that is shorter */
+	if (conn->out.bytes > 0 && now - conn->sent_ns > STALL_NS)
+		return "does not take its replies";
+	/* It may hold a payload buffer that others wait for. */
+	if (half_request && now - conn->got_ns > STALL_NS)
+		return "does not finish its request";
+	return rpc_peer_expired(&conn->peer, conn->server->env);
+}
+
 void rpc_conn_sweep(struct rpc_conn *conn, int64_t now)
 {
-	if (conn->out.bytes > 0 && now - conn->sent_ns > STALL_NS) {
-		conn->server->dispatcher->stats.dropped++;
-		rpc_conn_close(conn, "does not take its replies");
+	struct rpc_server *server = conn->server;
+	const char *reason = overdue(conn, now);
+
+	if (reason) {
+		server->dispatcher->stats.dropped++;
+		gx_log(WARNING, "connection dropped", GX_KS("peer", conn->remote),
+		       GX_KS("identity", conn->peer.identity), GX_KS("reason", reason));
+		rpc_conn_close(conn, reason);
+	} else if (conn->is_waiting &&
+		   (server->pool || server->pool_buffers < server->pool_buffers_max)) {
+		/* There was no memory, or the one who was woken in its place has gone. */
+		pool_wake(conn);
 	} else if (conn->paused && has_room(conn)) {
 		/* Held up by the calls of others, which do not wake us. */
 		rpc_conn_mark_dirty(conn);
@@ -545,6 +571,7 @@ static void conn_resume(struct rpc_conn *conn)
 	if (!conn->paused || conn->state == RPC_CONN_DEAD || !has_room(conn))
 		return;
 	conn->paused = false;
+	conn->got_ns = gx_loop_now_ns(conn->server->loop);
 	if (conn->in.bytes > 0) {
 		size_t used = conn_work(conn, conn->in.data, conn->in.bytes);
 
@@ -584,6 +611,7 @@ static bool conn_read_once(struct rpc_conn *conn)
 			rpc_conn_close(conn, n == 0 ? "closed by the peer" : gx_strerror((int)n));
 		return false;
 	}
+	conn->got_ns = gx_loop_now_ns(server->loop);
 	if (direct > 0) {
 		size_t part = GX_MIN((size_t)n, direct);
 

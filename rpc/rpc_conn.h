@@ -54,6 +54,7 @@ struct rpc_conn {
 	uint64_t body_left;    /* payload bytes still to come, for body or to skip */
 	int body_err;          /* the call's fate once its payload is there (or skipped) */
 	bool paused;           /* not read until room is made */
+	int64_t got_ns;        /* when it was last read from, or could be again */
 	unsigned inflight;     /* calls not yet replied to, or whose payload is being sent */
 	struct rpc_out out;
 	int64_t sent_ns; /* while out is not empty: when the peer last took something */

@@ -8,7 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { CALL_NEW, CALL_DECODED, CALL_RUNNING, CALL_DEFERRED, CALL_DONE };
+enum { CALL_NEW, CALL_DECODED, CALL_RUNNING, CALL_DONE };
 
 void rpc_dispatcher_init(struct rpc_dispatcher *d, struct gx_env *env, const char *server_name,
 			 const char *program)

@@ -417,7 +417,7 @@ static int client_refused(struct rpc_handshake *hs, const struct rpc_frame *fram
 {
 	int err = rpc_status_to_errno(frame->code);
 
-	memcpy(hs->detail, message, GX_MIN(frame->message_bytes, (uint32_t)GX_DETAIL_MAX));
+	rpc_detail_copy(message, frame->message_bytes, hs->detail);
 	return fail(hs, err < 0 ? err : -EPROTO, "refused by the server");
 }
 

@@ -232,8 +232,9 @@ static int parse_line(char *line, struct rpc_key *ret_key, const char **ret_prob
 	while (r == 0 && (word = next_word(&cursor))) {
 		*ret_problem = "unknown word (known: key= created= expires= admin)";
 		if (strncmp(word, "key=", 4) == 0) {
-			*ret_problem = "key= wants 64 hex digits";
-			r = gx_hex_decode(word + 4, key.secret, RPC_KEY_BYTES);
+			*ret_problem = have_secret ? "key= twice" : "key= wants 64 hex digits";
+			r = have_secret ? -EINVAL
+					: gx_hex_decode(word + 4, key.secret, RPC_KEY_BYTES);
 			have_secret = r == 0;
 		} else if (strncmp(word, "created=", 8) == 0) {
 			*ret_problem = "created= wants a time like 2026-11-16T09:00:00Z";

@@ -17,7 +17,8 @@ struct rpc_listener {
 
 static void on_retry(struct gx_timer *timer);
 
-/* For want of descriptors, memory or threads: nobody may tell us when there are some again. */
+/* For want of room, descriptors, memory or threads: nobody may tell us when there are some again.
+ */
 static void retry_later(struct rpc_listeners *listeners)
 {
 	int64_t at_ns = gx_loop_now_ns(listeners->loop) + RETRY_NS;
@@ -59,6 +60,7 @@ static void on_accept(struct gx_io *io, unsigned events GX_UNUSED)
 
 		if (!listeners->has_room(listeners->arg)) {
 			set_paused(listeners, true);
+			retry_later(listeners);
 			return;
 		}
 		fd = gx_env_accept(env, l->io.fd);

@@ -44,7 +44,8 @@ int rpc_server_push(struct rpc_server *server, uint64_t session, enum rpc_method
 		return -ENOTCONN;
 	if (bytes > GX_MESSAGE_MAX)
 		return -EMSGSIZE;
-	if (conn->push_count >= GX_PUSH_QUEUE_PER_SESSION_MAX) {
+	if (conn->push_count >= GX_PUSH_QUEUE_PER_SESSION_MAX ||
+	    conn->out.bytes >= GX_OUT_QUEUE_PER_CONN_MAX) {
 		rpc_conn_close(conn, "too many pushes not acknowledged");
 		return -E2BIG;
 	}

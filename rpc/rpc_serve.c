@@ -21,6 +21,7 @@ struct serve_conn {
 	/* The thread's own. */
 	struct rpc_stream stream;
 	bool stream_ready; /* under serve->lock: may be shut down from outside */
+	bool has_place;    /* under serve->lock: authenticated, or asked to make way already */
 	uint64_t secret;
 	struct rpc_handshake *handshake;
 	struct rpc_peer peer;
@@ -132,8 +133,7 @@ static int refuse(struct serve_conn *conn, bool open, const char *reason)
 	const char *identity = conn->peer.identity;
 
 	if (!open)
-		identity = conn->handshake ? conn->handshake->claimed
-					   : rpc_tls_identity(&conn->stream);
+		identity = conn->tls ? rpc_tls_identity(&conn->stream) : conn->handshake->claimed;
 	gx_env_mutex_lock(serve->env, &serve->lock);
 	if (open)
 		serve->dispatcher->stats.garbage++;
@@ -199,6 +199,12 @@ static int serve_one(struct serve_conn *conn)
 	r = rpc_stream_read_all(&conn->stream, header, sizeof(header), GX_FOREVER);
 	if (r < 0)
 		return r;
+	reason = rpc_peer_expired(&conn->peer, conn->serve->env);
+	if (reason) {
+		gx_log(WARNING, "connection dropped", GX_KS("peer", conn->remote),
+		       GX_KS("identity", conn->peer.identity), GX_KS("reason", reason));
+		return -EKEYREJECTED;
+	}
 	r = rpc_frame_decode(header, &limits, &frame, &reason);
 	if (r < 0)
 		return refuse(conn, true, reason);
@@ -268,6 +274,9 @@ static void conn_main(void *arg)
 		r = stopping ? -ESHUTDOWN : run_handshake(conn);
 	}
 	if (r == 0) {
+		gx_env_mutex_lock(serve->env, &serve->lock);
+		conn->has_place = true;
+		gx_env_mutex_unlock(serve->env, &serve->lock);
 		rpc_sessions_attach(serve->sessions, conn->session);
 		while (r == 0)
 			r = serve_one(conn);
@@ -361,11 +370,31 @@ static int on_accepted(void *arg, int fd, const struct rpc_endpoint *endpoint)
 	return r;
 }
 
+/* The oldest connection that has not authenticated is ended: strangers cannot take all threads. */
+static void make_room(struct rpc_serve *serve)
+{
+	struct serve_conn *conn;
+
+	gx_env_mutex_lock(serve->env, &serve->lock);
+	DL_FOREACH (serve->conns, conn) {
+		if (conn->stream_ready && !conn->has_place) {
+			conn->has_place = true;
+			gx_env_shutdown(serve->env, conn->stream.fd);
+			break;
+		}
+	}
+	gx_env_mutex_unlock(serve->env, &serve->lock);
+}
+
 static bool has_room(void *arg)
 {
 	struct rpc_serve *serve = arg;
 
-	return serve->count < serve->threads_max;
+	if (serve->count < serve->threads_max)
+		return true;
+	/* Its thread ends soon, and with it the pause of the listeners. */
+	make_room(serve);
+	return false;
 }
 
 /* -- life ------------------------------------------------------------------------------------ */

@@ -8,7 +8,8 @@
  * payload is skipped.
  *
  * Listening sockets are watched on a loop; new connections get a thread each,
- * up to a ceiling, above which they wait in the kernel's queue.
+ * up to a ceiling, above which they wait in the kernel's queue; for one that
+ * waits, the oldest that has not authenticated yet makes way.
  */
 #ifndef RPC_SERVE_H
 #define RPC_SERVE_H

@@ -70,8 +70,8 @@ void rpc_server_drain(struct rpc_server *server, int64_t deadline_ns, rpc_draine
 typedef void (*rpc_pushed_fn)(void *arg, int err);
 /*
  * Sends a message on a session's push channel. -ENOTCONN: it has none (fn is
- * not called); -E2BIG: too many are waiting (the channel is closed, so that
- * the client notices). May not call back before returning.
+ * not called); -E2BIG: too many, or too many bytes, are waiting (the channel is
+ * closed, so that the client notices). May not call back before returning.
  */
 GX_MUST_CHECK int rpc_server_push(struct rpc_server *server, uint64_t session,
 				  enum rpc_method_id method, const ProtobufCMessage *message,

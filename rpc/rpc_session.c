@@ -219,13 +219,16 @@ int rpc_sessions_open(void *arg, const struct rpc_peer *peer, uint64_t asked, ui
 	gx_env_mutex_lock(sessions->env, &sessions->lock);
 	if (wanted)
 		session = session_find(sessions, wanted);
-	if (session && strcmp(session->share->identity, peer->identity) != 0)
+	if (session && strcmp(session->share->identity, peer->identity) != 0) {
+		/* Without a ticket it gets a new one; a ticket is good for no other session. */
+		r = peer->by_ticket ? -EKEYREJECTED : 0;
 		session = NULL;
+	}
 	known = session != NULL;
 	/* It must not expire before the connection is attached to it. */
 	if (known)
 		session->idle_since_ns = gx_env_now_ns(sessions->env);
-	else
+	else if (r == 0)
 		r = session_make(sessions, peer, peer->by_ticket ? wanted : 0, &session);
 	if (r == 0) {
 		*ret_session = session->id;

@@ -36,7 +36,8 @@ struct rpc_replay *rpc_sessions_replay(struct rpc_sessions *sessions);
 /*
  * An rpc_session_fn (arg is the table). A session belongs to the identity that
  * opened it: asking for somebody else's gets a new one. With a ticket the
- * ticket's session is used. -EAGAIN when the table is full.
+ * ticket's session is used, or -EKEYREJECTED if that is somebody else's.
+ * -EAGAIN when the table is full.
  */
 int rpc_sessions_open(void *sessions, const struct rpc_peer *peer, uint64_t asked,
 		      uint64_t *ret_session, bool *ret_known);

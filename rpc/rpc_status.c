@@ -68,3 +68,19 @@ bool rpc_status_retryable(uint32_t number)
 
 	return row && row->retryable;
 }
+
+void rpc_detail_copy(const void *message, size_t bytes, char ret_detail[GX_DETAIL_MAX + 1])
+{
+	const unsigned char *from = message;
+	size_t n = GX_MIN(bytes, (size_t)GX_DETAIL_MAX);
+
+	for (size_t i = 0; i < n; i++) {
+		/* C0 and DEL; and C1, which UTF-8 writes as 0xc2 and the code itself. */
+		bool control = from[i] < 0x20 || from[i] == 0x7f ||
+			       (from[i] == 0xc2 && i + 1 < n && from[i + 1] < 0xa0) ||
+			       (i > 0 && from[i - 1] == 0xc2 && from[i] < 0xa0);
+
+		ret_detail[i] = control ? '?' : (char)from[i];
+	}
+	ret_detail[n] = '\0';
+}

@@ -5,6 +5,7 @@
 #define RPC_STATUS_H
 
 #include "common/gx_base.h"
+#include "common/gx_limits.h"
 
 enum rpc_status {
 #define RPC_STATUS(number, name, err, retryable, text) RPC_STATUS_##name = number,
@@ -21,5 +22,11 @@ const char *rpc_status_name(uint32_t number);
 const char *rpc_status_text(uint32_t number);
 /* The server did nothing and the same request may be sent again. */
 bool rpc_status_retryable(uint32_t number);
+
+/*
+ * Takes over the text behind an error status, cut to its maximum. It comes from a peer that may not
+ * even be authenticated and ends on somebody's terminal: control characters become '?'.
+ */
+void rpc_detail_copy(const void *message, size_t bytes, char ret_detail[GX_DETAIL_MAX + 1]);
 
 #endif

@@ -114,6 +114,7 @@ static int psk_find(SSL *ssl, const unsigned char *identity, size_t identity_byt
 	int r;
 
 	*ret_session = NULL;
+	state->refusal = NULL; /* of an identity offered before this one */
 	if (identity_bytes == 0 || identity_bytes >= sizeof(state->identity) ||
 	    memchr(identity, '\0', identity_bytes)) {
 		state->refusal = "malformed identity";
@@ -299,10 +300,10 @@ static const char *drain_reason(const struct tls_state *state)
 }
 
 /*
- * After an SSL call that did not succeed: -EAGAIN with s->want, 0 for a clean
- * end of stream, or the error with s->reason. Called under the lock.
+ * After an SSL call that did not succeed: -EAGAIN with what to wait for, 0 for
+ * a clean end of stream, or the error with s->reason. Called under the lock.
  */
-static int ssl_failure(struct rpc_stream *s, int result)
+static int ssl_failure(struct rpc_stream *s, int result, unsigned *ret_want)
 {
 	struct tls_state *state = s->impl;
 	int saved = errno;
@@ -310,10 +311,10 @@ static int ssl_failure(struct rpc_stream *s, int result)
 
 	switch (why) {
 	case SSL_ERROR_WANT_READ:
-		s->want = GX_READABLE;
+		*ret_want = GX_READABLE;
 		return -EAGAIN;
 	case SSL_ERROR_WANT_WRITE:
-		s->want = GX_WRITABLE;
+		*ret_want = GX_WRITABLE;
 		return -EAGAIN;
 	case SSL_ERROR_ZERO_RETURN:
 		return 0;
@@ -328,13 +329,19 @@ static int ssl_failure(struct rpc_stream *s, int result)
 	return state->established ? -EPROTO : -EKEYREJECTED;
 }
 
-static int wait_for(struct rpc_stream *s, int64_t deadline_ns)
+/*
+ * A blocking reader and a blocking writer wait at the same time, each for its own event: s->want,
+ * which they share, is only for the one user of a loop.
+ */
+static int wait_for(struct rpc_stream *s, unsigned want, int64_t deadline_ns)
 {
-	struct gx_pollfd pfd = {.fd = s->fd, .events = s->want};
+	struct gx_pollfd pfd = {.fd = s->fd, .events = want};
 	int r;
 
-	if (deadline_ns == GX_NOWAIT)
+	if (deadline_ns == GX_NOWAIT) {
+		s->want = want;
 		return -EAGAIN;
+	}
 	r = gx_env_poll(s->env, &pfd, 1, deadline_ns);
 	if (r < 0)
 		return r;
@@ -347,24 +354,27 @@ static int tls_handshake(struct rpc_stream *s, int64_t deadline_ns)
 	int r;
 
 	while (!state->established) {
+		unsigned want = GX_READABLE;
+
 		r = gx_fault_check(s->env, GX_FAULT_TLS);
 		if (r < 0)
 			return r;
 		gx_env_mutex_lock(s->env, &state->lock);
 		ERR_clear_error();
+		errno = 0;
 		r = SSL_do_handshake(state->ssl);
 		if (r == 1) {
 			/* VERIFY_PEER with no trusted root has stopped certificates; be sure. */
 			state->established = SSL_session_reused(state->ssl) == 1;
 			r = state->established ? 0 : -EKEYREJECTED;
 		} else {
-			r = ssl_failure(s, r);
+			r = ssl_failure(s, r, &want);
 			if (r == 0)
 				r = -ECONNRESET;
 		}
 		gx_env_mutex_unlock(s->env, &state->lock);
 		if (r == -EAGAIN)
-			r = wait_for(s, deadline_ns);
+			r = wait_for(s, want, deadline_ns);
 		if (r < 0)
 			return r;
 	}
@@ -382,7 +392,7 @@ static bool tls_pending(struct rpc_stream *s)
 	return pending;
 }
 
-static ssize_t tls_read_once(struct rpc_stream *s, void *buf, size_t bytes)
+static ssize_t tls_read_once(struct rpc_stream *s, void *buf, size_t bytes, unsigned *ret_want)
 {
 	struct tls_state *state = s->impl;
 	size_t got = 0;
@@ -395,7 +405,7 @@ static ssize_t tls_read_once(struct rpc_stream *s, void *buf, size_t bytes)
 	ERR_clear_error();
 	errno = 0;
 	r = SSL_read_ex(state->ssl, buf, bytes, &got);
-	n = r == 1 ? (ssize_t)got : ssl_failure(s, r);
+	n = r == 1 ? (ssize_t)got : ssl_failure(s, r, ret_want);
 	gx_env_mutex_unlock(s->env, &state->lock);
 	return n;
 }
@@ -408,11 +418,11 @@ static ssize_t tls_readv(struct rpc_stream *s, const struct iovec *iov, int iov_
 
 	gx_assert(iov_count > 0);
 	for (;;) {
+		unsigned want = GX_READABLE;
 		ssize_t total = 0;
 		ssize_t n = -EAGAIN;
 		int r;
 
-		s->want = GX_READABLE;
 		if (!wait_first) {
 			/* Fill as much as is there without waiting: a record gives 16 KiB at most.
 			 */
@@ -421,7 +431,7 @@ static ssize_t tls_readv(struct rpc_stream *s, const struct iovec *iov, int iov_
 				size_t left = iov[i].iov_len;
 
 				while (left > 0) {
-					n = tls_read_once(s, p, left);
+					n = tls_read_once(s, p, left, &want);
 					if (n <= 0)
 						break;
 					p += n;
@@ -437,7 +447,7 @@ static ssize_t tls_readv(struct rpc_stream *s, const struct iovec *iov, int iov_
 				return total > 0 ? total : n;
 		}
 		wait_first = false;
-		r = wait_for(s, deadline_ns);
+		r = wait_for(s, want, deadline_ns);
 		if (r < 0)
 			return r;
 	}
@@ -479,6 +489,7 @@ static ssize_t tls_writev(struct rpc_stream *s, const struct iovec *iov, int iov
 	}
 	bytes = gather(iov, iov_count, space, &data);
 	for (;;) {
+		unsigned want = GX_WRITABLE;
 		size_t done = 0;
 		ssize_t n;
 		int r = gx_fault_check(s->env, GX_FAULT_TLS);
@@ -489,13 +500,13 @@ static ssize_t tls_writev(struct rpc_stream *s, const struct iovec *iov, int iov
 		ERR_clear_error();
 		errno = 0;
 		r = SSL_write_ex(state->ssl, data, bytes, &done);
-		n = r == 1 ? (ssize_t)done : ssl_failure(s, r);
+		n = r == 1 ? (ssize_t)done : ssl_failure(s, r, &want);
 		gx_env_mutex_unlock(s->env, &state->lock);
 		if (n == 0)
 			return -EPIPE;
 		if (n != -EAGAIN)
 			return n;
-		r = wait_for(s, deadline_ns);
+		r = wait_for(s, want, deadline_ns);
 		if (r < 0)
 			return r;
 	}

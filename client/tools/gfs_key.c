@@ -123,11 +123,11 @@ static int key_new(struct gx_env *env, const struct options *o, int argc, char *
 		r = rpc_keytab_put(tab, &key, false);
 	if (r == 0)
 		r = rpc_keytab_save(tab, env, o->output);
-	if (r < 0)
-		return gfs_fail("key new", GFS_EXIT_FAILED, "%s: %s", o->output, gx_strerror(r));
-	print_key(&key, "made");
+	if (r == 0)
+		print_key(&key, "made");
 	rpc_key_clear(&key);
-	return GFS_EXIT_OK;
+	return r < 0 ? gfs_fail("key new", GFS_EXIT_FAILED, "%s: %s", o->output, gx_strerror(r))
+		     : GFS_EXIT_OK;
 }
 
 static int load(struct gx_env *env, const char *command, const char *path, bool may_be_absent,

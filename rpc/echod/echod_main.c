@@ -70,6 +70,7 @@ struct echod {
 	struct rpc_server *server;
 	struct rpc_serve *bulk;
 	struct gx_buf addresses;
+	bool addresses_written;
 };
 
 typedef int (*listen_fn)(void *server, const struct rpc_endpoint *endpoint,
@@ -199,10 +200,11 @@ static int start_bulk(struct gx_daemon *d, struct echod *echod, uint64_t boot)
 }
 
 /* Written beside and renamed, so that a reader finds all of it or nothing. */
-static int write_addresses(struct gx_daemon *d, const struct gx_buf *addresses)
+static int write_addresses(struct gx_daemon *d, struct echod *echod)
 {
+	const struct gx_buf *addresses = &echod->addresses;
 	char temporary[GX_PATH_MAX];
-	int fd, r;
+	int fd, r, closed;
 
 	if (!conf.address_file || !conf.address_file[0])
 		return 0;
@@ -213,8 +215,16 @@ static int write_addresses(struct gx_daemon *d, const struct gx_buf *addresses)
 	if (fd < 0)
 		return fd;
 	r = gx_env_pwrite(d->env, fd, addresses->data, addresses->bytes, 0);
-	gx_env_close(d->env, fd);
-	return r < 0 ? r : gx_env_rename(d->env, temporary, conf.address_file);
+	closed = gx_env_close(d->env, fd);
+	if (r == 0)
+		r = closed;
+	if (r == 0)
+		r = gx_env_rename(d->env, temporary, conf.address_file);
+	if (r < 0)
+		GX_IGNORE(gx_env_unlink(d->env, temporary));
+	else
+		echod->addresses_written = true;
+	return r;
 }
 
 static int echod_start(struct gx_daemon *d)
@@ -224,7 +234,7 @@ static int echod_start(struct gx_daemon *d)
 	int r;
 
 	if (!echod)
-		return -ENOMEM;
+		return gx_log_errno(ERR, -ENOMEM, "cannot start");
 	d->data = echod;
 	gx_buf_init(&echod->addresses, GX_CONF_FILE_MAX);
 	r = load_keys(d, &echod->keys);
@@ -239,7 +249,7 @@ static int echod_start(struct gx_daemon *d)
 	if (r == 0 && conf.bulk_listen && conf.bulk_listen[0])
 		r = start_bulk(d, echod, boot);
 	if (r == 0)
-		r = write_addresses(d, &echod->addresses);
+		r = write_addresses(d, echod);
 	return r < 0 ? gx_log_errno(ERR, r, "cannot start") : 0;
 }
 
@@ -267,8 +277,9 @@ static void echod_finish(struct gx_daemon *d)
 	rpc_server_free(echod->server);
 	rpc_sessions_free(echod->sessions);
 	rpc_keytab_free(echod->keys);
-	if (conf.address_file && conf.address_file[0])
-		GX_IGNORE(gx_env_unlink(d->env, conf.address_file)); /* never written: fine */
+	/* Only our own: after a failed start it may be that of the daemon that is in our way. */
+	if (echod->addresses_written)
+		GX_IGNORE(gx_env_unlink(d->env, conf.address_file));
 	gx_buf_fini(&echod->addresses);
 	free(echod);
 }

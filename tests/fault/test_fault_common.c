@@ -229,6 +229,86 @@ START_TEST(the_log_allocates_nothing)
 }
 END_TEST
 
+/* A full disk loses lines and nothing else: not the process, not errno, not the lines after it. */
+START_TEST(a_log_on_a_full_disk_only_loses_lines)
+{
+	static char text[2048];
+	FILE *f;
+
+	if (access("/dev/full", W_OK) < 0)
+		return;
+	setup();
+	snprintf(path, sizeof(path), "%s/log", dir);
+	ck_assert_int_eq(symlink("/dev/full", path), 0);
+	ck_assert_int_eq(gx_log_open_file(path), 0);
+	errno = EXDEV;
+	gx_log(ERR, "lost");
+	gx_log(ERR, "lost", GX_KE(-ENOSPC));
+	ck_assert_int_eq(errno, EXDEV);
+	/* There is room again: what rotates logs makes a new file. */
+	ck_assert_int_eq(unlink(path), 0);
+	ck_assert_int_eq(gx_log_reopen(), 0);
+	gx_log(ERR, "kept");
+	gx_log_to_stderr();
+	f = fopen(path, "r");
+	ck_assert_ptr_nonnull(f);
+	text[fread(text, 1, sizeof(text) - 1, f)] = '\0';
+	fclose(f);
+	ck_assert_ptr_nonnull(strstr(text, " err tests.fault kept\n"));
+	ck_assert_ptr_null(strstr(text, "lost"));
+	teardown();
+}
+END_TEST
+
+static char heard[256];
+
+static void hear(void *arg GX_UNUSED, enum gx_log_level level GX_UNUSED, const char *line)
+{
+	snprintf(heard, sizeof(heard), "%s", line);
+}
+
+START_TEST(a_log_file_that_cannot_be_opened_leaves_the_old_sink)
+{
+	static char long_path[GX_PATH_MAX + 1];
+
+	setup();
+	memset(long_path, 'x', sizeof(long_path) - 1);
+	gx_log_to_callback(hear, NULL);
+	snprintf(path, sizeof(path), "%s/missing/log", dir);
+	ck_assert_int_eq(gx_log_open_file(path), -ENOENT);
+	ck_assert_int_eq(gx_log_open_file(dir), -EISDIR);
+	ck_assert_int_eq(gx_log_open_file(long_path), -E2BIG);
+	ck_assert_int_eq(gx_log_reopen(), 0);
+	gx_log(ERR, "still heard");
+	ck_assert_ptr_nonnull(strstr(heard, "still heard"));
+	gx_log_to_stderr();
+	teardown();
+}
+END_TEST
+
+/* Whether a syslog daemon runs here or not; the switch back must not lose the next sink. */
+START_TEST(the_syslog_may_be_there_or_not)
+{
+	for (int i = 0; i < 3; i++) {
+		int before = dup(STDERR_FILENO), after;
+
+		close(before);
+		gx_log_to_syslog("test_fault_common");
+		gx_log(NOTICE, "a line for syslog", GX_KS("percent", "%n%s"), GX_KE(-EIO));
+		ck_assert_int_eq(gx_log_reopen(), 0);
+		gx_log_to_syslog("test_fault_common");
+		gx_log(DEBUG, "one that is switched off");
+		gx_log_to_callback(hear, NULL);
+		gx_log(ERR, "heard again");
+		ck_assert_ptr_nonnull(strstr(heard, "heard again"));
+		after = dup(STDERR_FILENO);
+		close(after);
+		ck_assert_int_eq(after, before); /* syslog's socket is closed */
+		gx_log_to_stderr();
+	}
+}
+END_TEST
+
 /* -- loops
  * ---------------------------------------------------------------------------------------------------
  */
@@ -473,6 +553,9 @@ int main(void)
 	tcase_add_test(tc, every_allocation_of_a_buffer_may_fail);
 	tcase_add_test(tc, every_call_of_the_configuration_may_fail);
 	tcase_add_test(tc, the_log_allocates_nothing);
+	tcase_add_test(tc, a_log_on_a_full_disk_only_loses_lines);
+	tcase_add_test(tc, a_log_file_that_cannot_be_opened_leaves_the_old_sink);
+	tcase_add_test(tc, the_syslog_may_be_there_or_not);
 	tcase_add_loop_test(tc, every_call_of_a_loop_may_fail, 0, 2);
 	tcase_add_test(tc, every_call_behind_an_address_may_fail);
 	tcase_add_test(tc, every_call_behind_key_files_may_fail_and_a_table_stays_whole);

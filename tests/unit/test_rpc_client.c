@@ -3,6 +3,7 @@
  */
 #include "core.pb-c.h"
 #include "echo.pb-c.h"
+#include "rpc/rpc_conn.h"
 #include "tests/lib/rpc_fixture.h"
 #include <check.h>
 
@@ -163,6 +164,56 @@ START_TEST(a_mutation_whose_connection_broke_is_asked_for_again_and_done_once)
 	ck_assert_uint_eq(rpc_fixture_tally_calls(fixture), 1);
 	rpc_fixture_stats(fixture, false, &stats);
 	ck_assert_uint_eq(stats.replayed, 1);
+}
+END_TEST
+
+/* A server that knows nobody's session, though it works on in the old ones. */
+static int open_another(void *arg, const struct rpc_peer *peer, uint64_t asked GX_UNUSED,
+			uint64_t *ret_session, bool *ret_known)
+{
+	return rpc_sessions_open(arg, peer, 0, ret_session, ret_known);
+}
+
+static void forget_sessions(struct rpc_fixture *f, void *arg GX_UNUSED)
+{
+	rpc_fixture_server(f)->hello.session = open_another;
+}
+
+static void cut_session(struct rpc_fixture *f, void *arg)
+{
+	const uint64_t *session = arg;
+	struct rpc_conn *conn, *tmp;
+
+	for (conn = rpc_fixture_server(f)->conns; conn; conn = tmp) {
+		tmp = conn->next;
+		if (conn->session == *session)
+			rpc_conn_close(conn, "cut");
+	}
+}
+
+START_TEST(a_mutation_is_never_asked_for_again_under_another_session)
+{
+	struct caller c = {.delay_ms = 300, .err = 1};
+	struct rpc_chan *first, *second;
+	struct rpc_chan_info info;
+	uint64_t session;
+
+	use(_i, ALICE);
+	ck_assert_int_eq(rpc_client_borrow(client, now() + GX_NSEC_PER_SEC * 10, NULL, &first), 0);
+	session = rpc_client_session(client);
+	rpc_fixture_run(fixture, forget_sessions, NULL);
+	ck_assert_int_eq(rpc_client_borrow(client, now() + GX_NSEC_PER_SEC * 10, NULL, &second), 0);
+	rpc_chan_info(second, &info);
+	ck_assert_uint_ne(info.session, session);
+	rpc_client_return(client, first);
+	rpc_client_return(client, second);
+	/* It goes out on the first connection; the second could not say whether it was done. */
+	start(&c);
+	rpc_fixture_wait_tally(fixture, 1);
+	rpc_fixture_run(fixture, cut_session, &session);
+	join(&c);
+	ck_assert_int_eq(c.err, -ENOTRECOVERABLE);
+	ck_assert_uint_eq(rpc_fixture_tally_calls(fixture), 1);
 }
 END_TEST
 
@@ -367,6 +418,59 @@ START_TEST(all_connections_of_a_client_share_its_session)
 }
 END_TEST
 
+/* -- tickets (rule S1) ------------------------------------------------------------------------ */
+
+static const unsigned char node_key[RPC_KEY_BYTES] = "the key metad shares with fsd1.";
+
+static void become_node(struct rpc_fixture *f, void *arg GX_UNUSED)
+{
+	struct rpc_auth *auth = (struct rpc_auth *)rpc_fixture_server(f)->hello.auth;
+
+	auth->node = "fsd1";
+	memcpy(auth->node_key, node_key, sizeof(node_key));
+}
+
+/* A client with a ticket for `node`, whose key was made with `key_of_node`. */
+static void use_ticket(int kind, const char *node, const unsigned char *key_of_node,
+		       int64_t lifetime_ns)
+{
+	struct rpc_ticket ticket = {.identity = "user:carol", .session = 4711, .epoch = 1};
+	struct rpc_client_options options;
+	unsigned char key[RPC_KEY_BYTES];
+	char text[GX_IDENTITY_MAX];
+
+	ck_assert_int_eq(gx_strcpy(ticket.node, sizeof(ticket.node), node), 0);
+	ticket.expires_ns = gx_env_wall_ns(rpc_fixture_env(fixture)) + lifetime_ns;
+	rpc_ticket_format(&ticket, text);
+	ck_assert_int_eq(rpc_ticket_key(text, key_of_node, key), 0);
+	rpc_fixture_client_options(fixture, (enum rpc_fixture_kind)kind, ALICE, &options);
+	options.identity = text;
+	options.key = key;
+	rpc_client_free(client);
+	ck_assert_int_eq(rpc_client_new(&options, &client), 0);
+}
+
+START_TEST(a_ticket_lets_its_user_into_its_session_on_its_node_until_it_expires)
+{
+	static const unsigned char other_key[RPC_KEY_BYTES] = "the key metad shares with fsd2.";
+	int r = 0;
+
+	rpc_fixture_run(fixture, become_node, NULL);
+	use_ticket(_i, "fsd1", node_key, GX_NSEC_PER_SEC);
+	ck_assert_int_eq(ping(true, 10000), 0);
+	ck_assert_uint_eq(rpc_client_session(client), 4711);
+	while (r == 0)
+		r = ping(true, 10000);
+	ck_assert(rpc_fixture_log_wait(fixture, "connection dropped", "expired ticket"));
+	ck_assert_int_eq(ping(true, 10000), -EKEYREJECTED);
+	use_ticket(_i, "fsd1", other_key, GX_NSEC_PER_SEC * 60);
+	ck_assert_int_eq(ping(true, 10000), -EKEYREJECTED);
+	use_ticket(_i, "fsd2", node_key, GX_NSEC_PER_SEC * 60);
+	ck_assert_int_eq(ping(true, 10000), -EKEYREJECTED);
+	ck_assert(rpc_fixture_log_wait(fixture, "connection refused", "ticket for another node"));
+}
+END_TEST
+
 START_TEST(a_client_that_never_calls_costs_nothing)
 {
 	uint64_t open = 1;
@@ -393,6 +497,8 @@ int main(void)
 			    RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, a_mutation_whose_connection_broke_is_asked_for_again_and_done_once,
 			    0, RPC_FIXTURE_LOOP_COUNT);
+	tcase_add_loop_test(tc, a_mutation_is_never_asked_for_again_under_another_session, 0,
+			    RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, mutations_of_many_threads_are_each_done_once, 0,
 			    RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, fail_fast_returns_at_once, 0, RPC_FIXTURE_COUNT);
@@ -407,6 +513,9 @@ int main(void)
 	tcase_add_loop_test(tc, the_pool_never_passes_its_maximum, 0, RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_loop_test(tc, all_connections_of_a_client_share_its_session, 0,
 			    RPC_FIXTURE_LOOP_COUNT);
+	tcase_add_loop_test(tc,
+			    a_ticket_lets_its_user_into_its_session_on_its_node_until_it_expires, 0,
+			    RPC_FIXTURE_COUNT);
 	tcase_add_test(tc, a_client_that_never_calls_costs_nothing);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -170,6 +170,7 @@ static const struct {
 	 "64 hex digits"},
 	{"user:alice " SECRET_HEX, -EINVAL, "unknown word"},
 	{"user:alice key=" SECRET_HEX " admn", -EINVAL, "unknown word"},
+	{"user:alice key=" SECRET_HEX " key=" SECRET_HEX, -EINVAL, "twice"},
 	{"user:alice key=" SECRET_HEX " created=yesterday", -EINVAL, "created= wants"},
 	{"user:alice key=" SECRET_HEX " expires=", -EINVAL, "expires= wants"},
 	{"user:alice key=" SECRET_HEX " expires=tomorrow", -EINVAL, "expires= wants"},

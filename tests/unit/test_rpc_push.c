@@ -3,6 +3,7 @@
  */
 #include "core.pb-c.h"
 #include "echo.pb-c.h"
+#include "rpc/rpc_conn.h"
 #include "rpc/rpc_status.h"
 #include "tests/lib/rpc_fixture.h"
 #include <check.h>
@@ -253,6 +254,42 @@ START_TEST(too_many_unacknowledged_pushes_close_the_channel)
 }
 END_TEST
 
+struct flood {
+	int err;
+	unsigned sent;
+};
+
+/* Pushes of a megabyte each, in one turn, so that none can leave before the next is queued. */
+static void push_large(struct rpc_fixture *f, void *arg)
+{
+	struct flood *flood = arg;
+	PbEcho__EchoRequest large = PB_ECHO__ECHO_REQUEST__INIT;
+	unsigned char *data = calloc(1, GX_MESSAGE_MAX - 64);
+
+	ck_assert_ptr_nonnull(data);
+	large.data = (ProtobufCBinaryData){GX_MESSAGE_MAX - 64, data};
+	while (flood->err == 0 && flood->sent < 100) {
+		flood->err = rpc_server_push(rpc_fixture_server(f), rpc_client_session(client),
+					     RPC_TICK, &large.base, NULL, NULL);
+		flood->sent += flood->err == 0;
+	}
+	free(data);
+}
+
+START_TEST(pushes_that_are_not_taken_are_bounded_in_bytes_too)
+{
+	struct flood flood = {0};
+	struct rpc_chan *push;
+
+	use(_i);
+	push = open_push();
+	rpc_fixture_run(fixture, push_large, &flood);
+	ck_assert_int_eq(flood.err, -E2BIG);
+	ck_assert_uint_le(flood.sent, GX_OUT_QUEUE_PER_CONN_MAX / (GX_MESSAGE_MAX - 64) + 1);
+	rpc_chan_close(push);
+}
+END_TEST
+
 /* -- the graceful end ----------------------------------------------------------------------- */
 
 struct slow {
@@ -393,6 +430,8 @@ int main(void)
 	tcase_add_loop_test(tc, a_drain_of_an_idle_server_ends_soon, 0, RPC_FIXTURE_LOOP_COUNT);
 	tcase_add_test(tc, a_drain_without_connections_ends_at_once);
 	tcase_add_loop_test(tc, a_drain_does_not_wait_longer_than_its_deadline, 0,
+			    RPC_FIXTURE_LOOP_COUNT);
+	tcase_add_loop_test(tc, pushes_that_are_not_taken_are_bounded_in_bytes_too, 0,
 			    RPC_FIXTURE_LOOP_COUNT);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

@@ -4,6 +4,8 @@
 #include "common/gx_sum.h"
 #include "core.pb-c.h"
 #include "echo.pb-c.h"
+#include "rpc/rpc_chan_impl.h"
+#include "rpc/rpc_conn.h"
 #include "rpc/rpc_status.h"
 #include "tests/lib/rpc_fixture.h"
 #include <check.h>
@@ -392,6 +394,9 @@ START_TEST(a_deadline_in_the_past_waits_for_nothing)
 	r = tally(1, 5000, gx_env_now_ns(rpc_fixture_env(fixture)) - 1, &value);
 	ck_assert_int_eq(r, -ETIMEDOUT);
 	ck_assert_int_eq(ping(client), 0);
+	/* Nor has it been sent: this is the first one that is done. */
+	ck_assert_int_eq(tally(1, 0, 0, &value), 0);
+	ck_assert_int_eq(value, 1);
 }
 END_TEST
 
@@ -515,6 +520,140 @@ START_TEST(a_request_that_is_no_such_message_is_eproto_and_the_connection_stays)
 }
 END_TEST
 
+/* -- who may not stay ------------------------------------------------------------------------ */
+
+START_TEST(strangers_cannot_keep_all_threads_of_a_threaded_server)
+{
+	struct rpc_fixture_options options = RPC_FIXTURE_OPTIONS_INIT;
+	int fds[8];
+
+	rpc_fixture_stop(fixture);
+	options.connections_max = 4;
+	options.handshake_ns = 60 * GX_NSEC_PER_SEC;
+	fixture = rpc_fixture_start(&options);
+	for (size_t i = 0; i < GX_COUNT_OF(fds); i++)
+		fds[i] = rpc_fixture_connect(fixture, (enum rpc_fixture_kind)_i);
+	use(_i, ALICE);
+	ck_assert_int_eq(ping(client), 0);
+	for (size_t i = 0; i < GX_COUNT_OF(fds); i++)
+		gx_env_close(rpc_fixture_env(fixture), fds[i]);
+}
+END_TEST
+
+/* Gives user:brief a key that ends soon. */
+static void add_brief_key(struct rpc_fixture *f, void *arg)
+{
+	struct rpc_key *key = arg;
+	struct gx_env *env = rpc_fixture_env(f);
+
+	ck_assert_int_eq(rpc_key_make(env, "user:brief", 0, false, key), 0);
+	key->expires_ns = gx_env_wall_ns(env) + 500 * GX_NSEC_PER_MSEC;
+	ck_assert_int_eq(rpc_keytab_put(rpc_fixture_server(f)->hello.auth->keys, key, false), 0);
+}
+
+START_TEST(an_open_connection_ends_with_its_key)
+{
+	struct rpc_client_options options;
+	struct rpc_key key;
+	int r = 0;
+
+	rpc_fixture_run(fixture, add_brief_key, &key);
+	rpc_fixture_client_options(fixture, (enum rpc_fixture_kind)_i, ALICE, &options);
+	options.identity = key.identity;
+	options.key = key.secret;
+	ck_assert_int_eq(rpc_client_new(&options, &client), 0);
+	ck_assert_int_eq(ping(client), 0);
+	while (r == 0 &&
+	       gx_env_wall_ns(rpc_fixture_env(fixture)) < key.expires_ns + 5 * GX_NSEC_PER_SEC)
+		r = ping(client);
+	ck_assert_int_lt(r, 0);
+	ck_assert(rpc_fixture_log_wait(fixture, "connection dropped", "expired key"));
+	ck_assert_int_eq(ping(client), -EKEYREJECTED);
+}
+END_TEST
+
+static void pretend_long_ago(struct rpc_fixture *f, void *arg GX_UNUSED)
+{
+	struct rpc_conn *conn;
+
+	for (conn = rpc_fixture_server(f)->conns; conn; conn = conn->next)
+		conn->got_ns -= 31 * GX_NSEC_PER_SEC;
+}
+
+START_TEST(a_request_that_is_begun_and_not_finished_ends_the_connection)
+{
+	struct rpc_client *idle;
+	struct iovec iov = {(void *)"GSX1", 4};
+	struct rpc_chan *chan;
+	int64_t deadline_ns = rpc_fixture_in_ms(fixture, 10000);
+
+	use(_i, ALICE);
+	idle = rpc_fixture_client(fixture, (enum rpc_fixture_kind)_i, ALICE, 0);
+	ck_assert_int_eq(ping(idle), 0);
+	ck_assert_int_eq(rpc_client_borrow(client, deadline_ns, NULL, &chan), 0);
+	ck_assert_int_eq(rpc_stream_write_all(&chan->stream, &iov, 1, deadline_ns), 0);
+	/* The bytes are at the server once a later request has been answered. */
+	ck_assert_int_eq(ping(idle), 0);
+	rpc_fixture_run(fixture, pretend_long_ago, NULL);
+	ck_assert(rpc_fixture_log_wait(fixture, "connection dropped", "does not finish"));
+	/* Who is only idle may stay. */
+	ck_assert_int_eq(ping(idle), 0);
+	rpc_client_return(client, chan);
+	rpc_client_free(idle);
+}
+END_TEST
+
+struct sinker {
+	struct gx_thread thread;
+	int err;
+};
+
+static void sinker_main(void *arg)
+{
+	struct sinker *s = arg;
+	PbEcho__SinkRequest request = PB_ECHO__SINK_REQUEST__INIT;
+	unsigned char *data = pattern(1024 * 1024);
+	struct iovec iov = {data, 1024 * 1024};
+	struct rpc_call_options options = {.payload_out = &iov, .payload_out_count = 1};
+	const PbEcho__SinkReply *answer;
+	struct rpc_reply r0;
+
+	s->err = echo_call_sink(client, &request, &options, &r0, &answer);
+	rpc_reply_fini(&r0);
+	free(data);
+}
+
+static void use_up_the_pool(struct rpc_fixture *f, void *arg)
+{
+	struct rpc_server *server = rpc_fixture_server(f);
+
+	server->pool_buffers = *(bool *)arg ? server->pool_buffers_max : 0;
+}
+
+static void look_for_waiter(struct rpc_fixture *f, void *arg)
+{
+	*(bool *)arg = rpc_fixture_server(f)->pool_waiters != NULL;
+}
+
+/* Nobody gives a buffer back: there was no memory for one, or the connection woken for it went. */
+START_TEST(a_connection_that_waits_for_a_buffer_gets_one_though_nobody_wakes_it)
+{
+	struct sinker s = {.err = 1};
+	bool all = true, none = false, waits = false;
+
+	use(_i, ALICE);
+	rpc_fixture_run(fixture, use_up_the_pool, &all);
+	ck_assert_int_eq(
+		gx_env_thread_start(rpc_fixture_env(fixture), &s.thread, "sinker", sinker_main, &s),
+		0);
+	while (!waits)
+		rpc_fixture_run(fixture, look_for_waiter, &waits);
+	rpc_fixture_run(fixture, use_up_the_pool, &none);
+	gx_env_thread_join(rpc_fixture_env(fixture), &s.thread);
+	ck_assert_int_eq(s.err, 0);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rpc_server");
@@ -553,6 +692,14 @@ int main(void)
 	tcase_add_loop_test(tc,
 			    a_request_that_is_no_such_message_is_eproto_and_the_connection_stays, 0,
 			    RPC_FIXTURE_COUNT);
+	tcase_add_loop_test(tc, strangers_cannot_keep_all_threads_of_a_threaded_server,
+			    RPC_FIXTURE_LOOP_COUNT, RPC_FIXTURE_COUNT);
+	tcase_add_loop_test(tc, an_open_connection_ends_with_its_key, 0, RPC_FIXTURE_COUNT);
+	tcase_add_loop_test(tc, a_request_that_is_begun_and_not_finished_ends_the_connection, 0,
+			    RPC_FIXTURE_LOOP_COUNT);
+	tcase_add_loop_test(tc,
+			    a_connection_that_waits_for_a_buffer_gets_one_though_nobody_wakes_it, 0,
+			    RPC_FIXTURE_LOOP_COUNT);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

@@ -365,6 +365,19 @@ START_TEST(a_ticket_uses_its_own_session)
 }
 END_TEST
 
+START_TEST(a_ticket_for_a_session_of_somebody_else_is_refused)
+{
+	struct rpc_peer by_ticket = bob;
+	bool known;
+	uint64_t id = open_as(&alice, 0, &known);
+
+	by_ticket.by_ticket = true;
+	by_ticket.ticket_session = id;
+	ck_assert_int_eq(rpc_sessions_open(sessions, &by_ticket, 0, &id, &known), -EKEYREJECTED);
+	ck_assert_uint_eq(rpc_sessions_count(sessions), 1);
+}
+END_TEST
+
 START_TEST(a_session_outlives_its_last_connection_for_a_while)
 {
 	uint64_t id = open_as(&alice, 0, NULL);
@@ -462,6 +475,7 @@ int main(void)
 	tcase_add_test(tc, remembered_bytes_have_a_maximum_per_identity);
 	tcase_add_test(tc, a_session_belongs_to_its_identity);
 	tcase_add_test(tc, a_ticket_uses_its_own_session);
+	tcase_add_test(tc, a_ticket_for_a_session_of_somebody_else_is_refused);
 	tcase_add_test(tc, a_session_outlives_its_last_connection_for_a_while);
 	tcase_add_test(tc, a_session_at_work_does_not_expire);
 	tcase_add_test(tc, one_identity_cannot_take_all_sessions);

@@ -72,6 +72,23 @@ START_TEST(an_unknown_number_is_a_protocol_error_with_a_text)
 }
 END_TEST
 
+START_TEST(a_detail_loses_its_control_characters_and_keeps_its_letters)
+{
+	static const char text[] = "caf\xc3\xa9\x1b[2J\xc2\x9b"
+				   "1m\n\x7f.";
+	char detail[GX_DETAIL_MAX + 1];
+	char longer[GX_DETAIL_MAX + 9];
+
+	rpc_detail_copy(text, sizeof(text) - 1, detail);
+	ck_assert_str_eq(detail, "caf\xc3\xa9?[2J??1m??.");
+	memset(longer, 'x', sizeof(longer));
+	rpc_detail_copy(longer, sizeof(longer), detail);
+	ck_assert_uint_eq(strlen(detail), GX_DETAIL_MAX);
+	rpc_detail_copy(NULL, 0, detail);
+	ck_assert_str_eq(detail, "");
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("rpc_status");
@@ -84,6 +101,7 @@ int main(void)
 	tcase_add_test(tc, no_errno_stands_in_two_rows);
 	tcase_add_test(tc, an_errno_without_a_row_becomes_io_and_is_flagged);
 	tcase_add_test(tc, an_unknown_number_is_a_protocol_error_with_a_text);
+	tcase_add_test(tc, a_detail_loses_its_control_characters_and_keeps_its_letters);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);
