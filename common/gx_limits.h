@@ -17,7 +17,6 @@
 #define GX_DETAIL_MAX 256u            /* text for people behind an error status */
 #define GX_IDENTITY_MAX 512u          /* "user:name", "host:name" or "ticket:<hex>", with a NUL */
 #define GX_NAME_USER_MAX 64u          /* user, host and node names */
-#define GX_FEATURES_MAX 64u           /* feature bits fit one word */
 #define GX_INFLIGHT_PER_CONN_MAX 256u /* requests of one connection being worked on */
 #define GX_OUT_QUEUE_PER_CONN_MAX (8u * 1024 * 1024) /* unsent bytes before reading stops */
 #define GX_CALLS_PER_SERVER_MAX (256u * 1024 * 1024) /* decoded requests in work, all peers */

@@ -245,8 +245,12 @@ static int slot_start(struct rpc_chan *chan, const struct rpc_request *request,
 	if (r < 0)
 		return r;
 	slot = slot_take(chan);
-	if (!slot)
+	if (!slot) {
+		/* Perhaps all are waiting for late replies: let the pool open another connection.
+		 */
+		chan->leaving = true;
 		return -EBUSY;
+	}
 	if (!slot->has_wake) {
 		r = gx_env_cond_init(chan->env, &slot->wake);
 		if (r < 0) {

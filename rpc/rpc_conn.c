@@ -362,6 +362,9 @@ static void frame_request(struct rpc_conn *conn, const struct rpc_frame *frame, 
 		return;
 	}
 	r = rpc_dispatch_begin(call, frame, message);
+	if (r == 0 && frame->payload_bytes > GX_PAYLOAD_LOOP_MAX)
+		r = rpc_call_fail(call, -E2BIG, "at most %u bytes of payload here",
+				  GX_PAYLOAD_LOOP_MAX);
 	call->held_bytes = call->arena.total;
 	if (frame->payload_bytes <= PAYLOAD_SMALL_BYTES)
 		call->held_bytes += frame->payload_bytes;
@@ -400,7 +403,7 @@ static void conn_limits(struct rpc_conn *conn, struct rpc_frame_limits *ret_limi
 	*ret_limits = (struct rpc_frame_limits){
 		.types = UINT32_C(1) << RPC_FRAME_REQUEST | UINT32_C(1) << RPC_FRAME_PUSH_ACK,
 		.message_max = GX_MESSAGE_MAX,
-		.payload_max = GX_PAYLOAD_LOOP_MAX,
+		.payload_max = GX_PAYLOAD_MAX, /* above GX_PAYLOAD_LOOP_MAX it is skipped */
 	};
 }
 

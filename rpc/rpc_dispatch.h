@@ -155,6 +155,9 @@ void rpc_dispatcher_add(struct rpc_dispatcher *d, const struct rpc_service *serv
 void rpc_dispatcher_lock(struct rpc_dispatcher *d);
 void rpc_dispatcher_unlock(struct rpc_dispatcher *d);
 
+/* A server's drain is over: no connection is left. On the loop. */
+typedef void (*rpc_drained_fn)(void *arg);
+
 /* -- for connections --------------------------------------------------------- */
 
 /* Readies a call object (memory from the connection's free list). */

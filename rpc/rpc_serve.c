@@ -21,6 +21,7 @@ struct serve_conn {
 	/* The thread's own. */
 	struct rpc_stream stream;
 	bool stream_ready; /* under serve->lock: may be shut down from outside */
+	bool busy;         /* under serve->lock: a request is being read or worked on */
 	bool has_place;    /* under serve->lock: authenticated, or asked to make way already */
 	uint64_t secret;
 	struct rpc_handshake *handshake;
@@ -49,6 +50,10 @@ struct rpc_serve {
 	struct serve_conn *conns;
 	unsigned count;
 	bool stopping;
+	struct gx_task drain_begun;
+	struct gx_timer drain_end;
+	rpc_drained_fn drained;
+	void *drained_arg;
 };
 
 /* -- replies ----------------------------------------------------------------------- */
@@ -183,7 +188,19 @@ static int run_call(struct serve_conn *conn, const struct rpc_frame *frame)
 	return r;
 }
 
-/* Header and message come in one read when the peer sent them in one. */
+/* From the first byte of a request to its reply: a drain leaves the connection alone meanwhile. */
+static bool set_busy(struct serve_conn *conn, bool busy)
+{
+	struct rpc_serve *serve = conn->serve;
+	bool stopping;
+
+	gx_env_mutex_lock(serve->env, &serve->lock);
+	conn->busy = busy;
+	stopping = serve->stopping;
+	gx_env_mutex_unlock(serve->env, &serve->lock);
+	return stopping;
+}
+
 static int serve_one(struct serve_conn *conn)
 {
 	static const struct rpc_frame_limits limits = {
@@ -199,6 +216,7 @@ static int serve_one(struct serve_conn *conn)
 	r = rpc_stream_read_all(&conn->stream, header, sizeof(header), GX_FOREVER);
 	if (r < 0)
 		return r;
+	set_busy(conn, true);
 	reason = rpc_peer_expired(&conn->peer, conn->serve->env);
 	if (reason) {
 		gx_log(WARNING, "connection dropped", GX_KS("peer", conn->remote),
@@ -214,7 +232,8 @@ static int serve_one(struct serve_conn *conn)
 	r = rpc_frame_verify(header, conn->message, frame.message_bytes, conn->secret);
 	if (r < 0)
 		return refuse(conn, true, "frame check failed (tampered or out of sync)");
-	return run_call(conn, &frame);
+	r = run_call(conn, &frame);
+	return set_busy(conn, false) && r == 0 ? -ESHUTDOWN : r;
 }
 
 /* -- handshake -------------------------------------------------------------------------- */
@@ -308,13 +327,27 @@ static void conn_free(struct serve_conn *conn)
 	free(conn);
 }
 
+static void check_drained(struct rpc_serve *serve)
+{
+	rpc_drained_fn fn = serve->drained;
+
+	if (!fn || serve->conns)
+		return;
+	serve->drained = NULL;
+	gx_timer_stop(&serve->drain_end);
+	fn(serve->drained_arg);
+}
+
 static void on_ended(struct gx_task *task)
 {
 	struct serve_conn *conn = GX_CONTAINER_OF(task, struct serve_conn, ended);
 	struct rpc_serve *serve = conn->serve;
 
 	conn_free(conn);
-	rpc_listeners_resume(&serve->listeners);
+	if (!serve->stopping)
+		rpc_listeners_resume(&serve->listeners);
+	else
+		check_drained(serve);
 }
 
 static int conn_init(struct serve_conn *conn)
@@ -397,6 +430,13 @@ static bool has_room(void *arg)
 	return false;
 }
 
+/* So that a server without connections is drained, too, but not before rpc_serve_drain() returns.
+ */
+static void on_drain_begun(struct gx_task *task)
+{
+	check_drained(GX_CONTAINER_OF(task, struct rpc_serve, drain_begun));
+}
+
 /* -- life ------------------------------------------------------------------------------------ */
 
 int rpc_serve_new(const struct rpc_serve_options *options, struct rpc_serve **ret_serve)
@@ -432,6 +472,7 @@ int rpc_serve_new(const struct rpc_serve_options *options, struct rpc_serve **re
 		return r;
 	}
 	serve->dispatcher->stats_lock = &serve->lock;
+	serve->drain_begun.fn = on_drain_begun;
 	*ret_serve = serve;
 	return 0;
 }
@@ -442,20 +483,47 @@ int rpc_serve_listen(struct rpc_serve *serve, const struct rpc_endpoint *endpoin
 	return rpc_listeners_add(&serve->listeners, endpoint, ret_bound);
 }
 
-void rpc_serve_free(struct rpc_serve *serve)
+/* Ends connections; those in the middle of a request only if `all`. Their threads notice. */
+static void end_connections(struct rpc_serve *serve, bool all)
 {
 	struct serve_conn *conn;
 
-	if (!serve)
-		return;
-	rpc_listeners_close(&serve->listeners);
 	gx_env_mutex_lock(serve->env, &serve->lock);
 	serve->stopping = true;
 	DL_FOREACH (serve->conns, conn) {
-		if (conn->stream_ready)
+		if (conn->stream_ready && (all || !conn->busy))
 			gx_env_shutdown(serve->env, conn->stream.fd);
 	}
 	gx_env_mutex_unlock(serve->env, &serve->lock);
+}
+
+static void on_drain_end(struct gx_timer *timer)
+{
+	end_connections(GX_CONTAINER_OF(timer, struct rpc_serve, drain_end), true);
+}
+
+void rpc_serve_drain(struct rpc_serve *serve, int64_t deadline_ns, rpc_drained_fn fn, void *arg)
+{
+	bool timed;
+
+	gx_assert(!serve->stopping);
+	rpc_listeners_close(&serve->listeners);
+	serve->drained = fn;
+	serve->drained_arg = arg;
+	/* Without a timer (no memory) nobody is waited for. */
+	timed = gx_timer_start(serve->loop, &serve->drain_end, deadline_ns, on_drain_end) == 0;
+	end_connections(serve, !timed);
+	gx_loop_post(serve->loop, &serve->drain_begun);
+}
+
+void rpc_serve_free(struct rpc_serve *serve)
+{
+	if (!serve)
+		return;
+	rpc_listeners_close(&serve->listeners);
+	gx_timer_stop(&serve->drain_end);
+	gx_loop_unpost(serve->loop, &serve->drain_begun);
+	end_connections(serve, true);
 	while (serve->conns)
 		conn_free(serve->conns);
 	rpc_listeners_fini(&serve->listeners);

@@ -42,6 +42,13 @@ GX_MUST_CHECK int rpc_serve_new(const struct rpc_serve_options *options,
 void rpc_serve_free(struct rpc_serve *serve);
 GX_DEFINE_CLEANUP(struct rpc_serve *, rpc_serve_free)
 
+/*
+ * Graceful end: no new connections and no new requests; requests in work are
+ * finished and answered. `fn` is called on the loop once all connections are
+ * gone; those still at work at the deadline are cut off.
+ */
+void rpc_serve_drain(struct rpc_serve *serve, int64_t deadline_ns, rpc_drained_fn fn, void *arg);
+
 GX_MUST_CHECK int rpc_serve_listen(struct rpc_serve *serve, const struct rpc_endpoint *endpoint,
 				   struct rpc_endpoint *ret_bound);
 

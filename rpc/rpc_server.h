@@ -63,7 +63,6 @@ GX_MUST_CHECK int rpc_server_listen(struct rpc_server *server, const struct rpc_
  * finished and answered, later ones answered SHUTDOWN; `fn` is called once all
  * connections are gone, at the latest at the deadline.
  */
-typedef void (*rpc_drained_fn)(void *arg);
 void rpc_server_drain(struct rpc_server *server, int64_t deadline_ns, rpc_drained_fn fn, void *arg);
 
 /* 0: the client has acknowledged it; -ECONNRESET: its push channel broke first. */

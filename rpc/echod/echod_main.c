@@ -71,6 +71,7 @@ struct echod {
 	struct rpc_serve *bulk;
 	struct gx_buf addresses;
 	bool addresses_written;
+	unsigned draining; /* servers whose drain is not over */
 };
 
 typedef int (*listen_fn)(void *server, const struct rpc_endpoint *endpoint,
@@ -255,14 +256,22 @@ static int echod_start(struct gx_daemon *d)
 
 static void on_drained(void *arg)
 {
-	gx_loop_stop(arg);
+	struct gx_daemon *d = arg;
+	struct echod *echod = d->data;
+
+	if (--echod->draining == 0)
+		gx_loop_stop(d->loop);
 }
 
 static void echod_stop(struct gx_daemon *d)
 {
 	struct echod *echod = d->data;
+	int64_t deadline_ns = gx_env_now_ns(d->env) + DRAIN_NS;
 
-	rpc_server_drain(echod->server, gx_env_now_ns(d->env) + DRAIN_NS, on_drained, d->loop);
+	echod->draining = echod->bulk ? 2 : 1;
+	if (echod->bulk)
+		rpc_serve_drain(echod->bulk, deadline_ns, on_drained, d);
+	rpc_server_drain(echod->server, deadline_ns, on_drained, d);
 }
 
 static void echod_finish(struct gx_daemon *d)

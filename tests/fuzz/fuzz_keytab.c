@@ -46,8 +46,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 	gx_assert(errors.bytes < 120);
 	for (size_t i = 0; i < rpc_keytab_count(tab) && i < 1000; i++)
 		check_key(tab, rpc_keytab_get(tab, i));
-	text = strndup((const char *)data, bytes);
+	/* Not strndup(): in its strict mode ASan wants the end of the string inside the input. */
+	text = calloc(1, bytes + 1);
 	gx_assert(text);
+	memcpy(text, data, bytes);
 	check_ticket(text);
 	free(text);
 	gx_buf_fini(&errors);

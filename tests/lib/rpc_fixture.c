@@ -500,6 +500,18 @@ void rpc_fixture_drain(struct rpc_fixture *f, uint64_t deadline_ms)
 	rpc_fixture_run(f, start_drain, &deadline_ns);
 }
 
+static void start_drain_threads(struct rpc_fixture *f, void *arg)
+{
+	rpc_serve_drain(f->serve, *(int64_t *)arg, on_drained, f);
+}
+
+void rpc_fixture_drain_threads(struct rpc_fixture *f, uint64_t deadline_ms)
+{
+	int64_t deadline_ns = gx_env_deadline_ms(f->env, deadline_ms);
+
+	rpc_fixture_run(f, start_drain_threads, &deadline_ns);
+}
+
 bool rpc_fixture_wait_drained(struct rpc_fixture *f, uint64_t timeout_ms)
 {
 	int64_t deadline_ns = gx_env_deadline_ms(f->env, timeout_ms);

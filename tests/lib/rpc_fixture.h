@@ -108,6 +108,8 @@ void rpc_fixture_wait_tally(struct rpc_fixture *fixture, uint64_t calls);
 
 /* Starts the graceful end of the loop server. */
 void rpc_fixture_drain(struct rpc_fixture *fixture, uint64_t deadline_ms);
+/* The same for the threaded server. One drain per server and test. */
+void rpc_fixture_drain_threads(struct rpc_fixture *fixture, uint64_t deadline_ms);
 /* Waits for the end of a drain; false if it has not come after `timeout_ms`. */
 bool rpc_fixture_wait_drained(struct rpc_fixture *fixture, uint64_t timeout_ms);
 
