@@ -1,6 +1,7 @@
 #include "rpc/rpc_method.h"
 #include "core.pb-c.h"
 #include "echo.pb-c.h"
+#include "meta.pb-c.h"
 
 static const struct rpc_method methods[] = {
 #define RPC_METHOD(svc, Svc, id_, UPPER, lower, Camel, flags_, since_, text_)                      \

@@ -9,7 +9,8 @@
 #include "tests/tools/peer.h"
 #include <sys/socket.h>
 
-#define RPC_SERVICE_ALL
+#define RPC_SERVICE_CORE
+#define RPC_SERVICE_ECHO
 #include "rpc/rpc_stub.h"
 
 struct ask {

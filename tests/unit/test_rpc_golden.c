@@ -66,10 +66,17 @@ static void fill_field(struct rpc_arena *arena, const ProtobufCFieldDescriptor *
 {
 	char *place = (char *)message + field->offset;
 
-	if (field->type == PROTOBUF_C_TYPE_STRING) {
+	if (field->type == PROTOBUF_C_TYPE_STRING && field->label == PROTOBUF_C_LABEL_REPEATED) {
+		char **list = rpc_arena_alloc(arena, 2 * sizeof(*list));
+		size_t count = 2;
+
+		list[0] = rpc_arena_strdup(arena, field->name);
+		list[1] = rpc_arena_strdup(arena, "");
+		memcpy(place, &list, sizeof(list));
+		memcpy((char *)message + field->quantifier_offset, &count, sizeof(count));
+	} else if (field->type == PROTOBUF_C_TYPE_STRING) {
 		const char *text = rpc_arena_strdup(arena, field->name);
 
-		ck_assert_int_ne(field->label, PROTOBUF_C_LABEL_REPEATED);
 		memcpy(place, &text, sizeof(text));
 	} else if (field->type == PROTOBUF_C_TYPE_BYTES) {
 		ProtobufCBinaryData data = {strlen(field->name),

@@ -8,7 +8,8 @@
 #include "tests/lib/rpc_fixture.h"
 #include <check.h>
 
-#define RPC_SERVICE_ALL
+#define RPC_SERVICE_CORE
+#define RPC_SERVICE_ECHO
 #include "rpc/rpc_stub.h"
 
 #define ALICE RPC_FIXTURE_ALICE

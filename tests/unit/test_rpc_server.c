@@ -11,7 +11,8 @@
 #include <check.h>
 #include <stdatomic.h>
 
-#define RPC_SERVICE_ALL
+#define RPC_SERVICE_CORE
+#define RPC_SERVICE_ECHO
 #include "rpc/rpc_stub.h"
 
 #define ALICE RPC_FIXTURE_ALICE
