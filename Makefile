@@ -68,6 +68,7 @@ endif
 include common/build.mk
 include idl/build.mk
 include rpc/build.mk
+include metad/build.mk
 include client/build.mk
 include tests/build.mk
 include bench/build.mk
@@ -78,6 +79,7 @@ objs = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 LIB_GX    := $(BUILD)/lib/libgx.a
 LIB_SIM   := $(BUILD)/lib/libgxsim.a
 LIB_RPC   := $(BUILD)/lib/librpc.a
+LIB_MD    := $(BUILD)/lib/libmetad.a
 LIB_GFS   := $(BUILD)/lib/libgfs.so
 PRODUCT_LIBS := $(LIB_RPC) $(LIB_GX)
 
@@ -105,6 +107,7 @@ $(BUILD)/obj/%.o: %.c | $(GEN_HDRS)
 $(LIB_GX): $(call objs,$(common_SRCS))
 $(LIB_SIM): $(call objs,$(sim_SRCS))
 $(LIB_RPC): $(call objs,$(rpc_SRCS)) $(GEN_OBJS)
+$(LIB_MD): $(call objs,$(md_SRCS))
 $(BUILD)/lib/%.a:
 	@mkdir -p $(@D)
 	$(SAY) AR $(@F)
@@ -131,7 +134,7 @@ $(foreach p,$(PROGRAMS),$(eval $(call program,$(p),$($(p)_SRCS))))
 
 # Tests and benchmarks: one binary per file; support objects from tests/lib,
 # and the echo service, so that there is something to call.
-TEST_LIBS := $(LIB_SIM) $(PRODUCT_LIBS)
+TEST_LIBS := $(LIB_MD) $(LIB_SIM) $(PRODUCT_LIBS)
 TEST_SUPPORT := $(call objs,$(test_lib_SRCS) $(echo_service_SRCS))
 # Fault and simulation tests see our own allocations (not libc's, not OpenSSL's).
 WRAP_ALLOC := -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=strdup,--wrap=strndup,--wrap=reallocarray
@@ -139,7 +142,7 @@ define test_program
 $(BUILD)/$(1:.c=): $(call objs,$(1)) $(TEST_SUPPORT) $(call objs,$(3)) $(TEST_LIBS)
 	@mkdir -p $$(@D)
 	$$(SAY) LD $(1:.c=)
-	$$(Q)$$(CC) $$(OUR_LDFLAGS) $(2) $$(LDFLAGS) -o $$@ $$^ $$(CHECK_LIBS) $$(LIBS)
+	$$(Q)$$(CC) $$(OUR_LDFLAGS) $(2) $$(LDFLAGS) -o $$@ $$^ $$(CHECK_LIBS) $$(LEVELDB_LIBS) $$(LIBS)
 endef
 $(foreach t,$(unit_TESTS) $(test_TOOLS),$(eval $(call test_program,$(t),,)))
 $(foreach t,$(fault_TESTS),$(eval $(call test_program,$(t),$(WRAP_ALLOC),tests/lib/fault_alloc.c)))
