@@ -172,11 +172,14 @@ int echo_op_tally(struct rpc_call *call, const PbEcho__TallyRequest *request,
 		if (r < 0)
 			return r;
 	}
-	/* Nothing after this may fail: it is done. */
+	/* Nothing after this may fail: it is done. Other connections may have threads of their own.
+	 */
+	gx_env_mutex_lock(echo->env, &echo->lock);
 	if (__builtin_add_overflow(echo->tally, request->add, &echo->tally))
 		echo->tally = 0;
 	echo->tally_calls++;
 	reply->value = echo->tally;
+	gx_env_mutex_unlock(echo->env, &echo->lock);
 	return r;
 }
 

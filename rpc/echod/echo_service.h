@@ -14,7 +14,7 @@ struct echo_service {
 	int64_t tally;
 	uint64_t tally_calls;       /* how often the handler really ran */
 	unsigned char *source_data; /* ECHO_SOURCE_MAX bytes, made at first use */
-	struct gx_mutex lock;       /* source_data */
+	struct gx_mutex lock;       /* tally, tally_calls, source_data */
 	struct gx_env *env;
 	struct echo_delay *delays; /* tallies that are answered later */
 };

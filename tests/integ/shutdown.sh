@@ -58,6 +58,7 @@ assert_equals "$tally_result" "answered 0" "the slow call"
 start
 tally "${echod_addresses[0]}" 1 10000
 begin=$SECONDS
+log_mark gfs-echod # the lives before this one have said it, too
 kill -TERM "$(daemon_pid gfs-echod)"
 wait_log gfs-echod "stopping"
 kill -TERM "$(daemon_pid gfs-echod)"
