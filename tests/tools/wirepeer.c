@@ -158,6 +158,28 @@ static int do_stats(struct ask *ask)
  * NUMBER calls in flight on one connection, each answered after DELAY ms: prints "sent" when
  * they are all on their way, then how many were answered well.
  */
+/* Requests of a connection are taken in order: once this is answered, all before it have arrived.
+ */
+static int await_arrival(struct gx_env *env, struct rpc_chan *chan)
+{
+	PbCore__PingRequest message = PB_CORE__PING_REQUEST__INIT;
+	struct rpc_request request = {
+		.method = rpc_method_get(RPC_INDEX_PING),
+		.message = &message.base,
+		.deadline_ns = gx_env_now_ns(env) + PEER_WAIT_NS,
+	};
+	struct rpc_reply reply;
+	uint64_t call;
+	int r;
+
+	rpc_reply_init(&reply);
+	r = rpc_chan_submit(chan, &request, &call, NULL);
+	if (r == 0)
+		r = rpc_chan_wait(chan, call, &reply);
+	rpc_reply_fini(&reply);
+	return r;
+}
+
 static int do_tally(struct ask *ask)
 {
 	struct rpc_chan_options options = {
@@ -194,6 +216,8 @@ static int do_tally(struct ask *ask)
 		request.window = (uint32_t)(i + 1);
 		r = rpc_chan_submit(chan, &request, &calls[i], NULL);
 	}
+	if (r == 0)
+		r = await_arrival(ask->env, chan);
 	if (r < 0)
 		return say_end(r);
 	printf("sent\n");
