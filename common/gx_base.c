@@ -15,6 +15,16 @@ void gx_assert_failed(const char *cond, const char *file, int line, const char *
 	abort();
 }
 
+void *gx_calloc_mapped(size_t count, size_t item_bytes)
+{
+	volatile unsigned char *p = calloc(count, item_bytes);
+	size_t page_bytes = (size_t)sysconf(_SC_PAGESIZE);
+
+	for (size_t at = 0; p != NULL && at < count * item_bytes; at += page_bytes)
+		p[at] = 0;
+	return (void *)p;
+}
+
 const char *gx_strerror(int err)
 {
 	static _Thread_local char unknown[32];

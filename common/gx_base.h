@@ -68,6 +68,27 @@ static inline void gx_freep(void *p)
 #define GX_AUTOFREE GX_CLEANUP(gx_freep)
 
 /*
+ * Memory for bulk bytes that come from the kernel; free() it. It begins with a page: large blocks
+ * of malloc() begin 16 bytes behind one, and to copy there from a page takes some CPUs ten times as
+ * long.
+ */
+static inline void *gx_alloc_pages(size_t bytes)
+{
+	const size_t page = 4096;
+
+	if (bytes > SIZE_MAX - page)
+		return NULL;
+	return aligned_alloc(page, (bytes + page - 1) & ~(page - 1));
+}
+
+/*
+ * Zeros, for a table that is looked into at random. calloc() leaves a large one unmapped; a page
+ * that is read first and written later is mapped twice, and the second time all other CPUs that
+ * run this process are waited for: milliseconds where one of them is virtual and not running.
+ */
+void *gx_calloc_mapped(size_t count, size_t item_bytes);
+
+/*
  * A programming mistake: stays on in release builds. Never for input from
  * disk, wire or user; that is validated and rejected.
  */

@@ -603,7 +603,7 @@ static int run(struct state *s)
 	if (r < 0)
 		return EXIT_FAILED;
 	if (s->background) {
-		r = gx_daemon_fork(s->d.spec->program, &s->status_fd, &code);
+		r = gx_daemon_fork(s->d.spec->program, false, &s->status_fd, &code);
 		if (r < 0) {
 			remove_pid_file(s);
 			return EXIT_FAILED;

@@ -50,7 +50,7 @@ void gx_daemon_harden(void)
 }
 
 /* The starter's side: waits for the daemon's byte. */
-static int await_status(const char *program, int fd, pid_t child)
+static int await_status(const char *program, bool silent, int fd, pid_t child)
 {
 	unsigned char byte;
 	ssize_t n;
@@ -61,7 +61,7 @@ static int await_status(const char *program, int fd, pid_t child)
 	close(fd);
 	while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
 		continue;
-	if (n == 1 && byte != 0)
+	if (n == 1 && byte != 0 && !silent)
 		fprintf(stderr, "%s: the daemon did not start\n", program);
 	if (n == 1)
 		return byte;
@@ -69,7 +69,7 @@ static int await_status(const char *program, int fd, pid_t child)
 	return 1;
 }
 
-int gx_daemon_fork(const char *program, int *ret_status_fd, int *ret_code)
+int gx_daemon_fork(const char *program, bool silent, int *ret_status_fd, int *ret_code)
 {
 	int fds[2];
 	pid_t child;
@@ -91,7 +91,7 @@ int gx_daemon_fork(const char *program, int *ret_status_fd, int *ret_code)
 	}
 	if (child > 0) {
 		close(fds[1]);
-		*ret_code = await_status(program, fds[0], child);
+		*ret_code = await_status(program, silent, fds[0], child);
 		return 1;
 	}
 	close(fds[0]);

@@ -16,9 +16,11 @@ void gx_daemon_harden(void);
 /*
  * Forks into the background. In the daemon: 0, and *ret_status_fd is where it writes one byte,
  * its exit code or 0 for ready. In the starter, which waits for that: 1, and *ret_code is the
- * code to exit with. Negative errno (already printed) if there is no daemon.
+ * code to exit with. Negative errno (already printed) if there is no daemon. `silent`: one that
+ * could not start has said why, and that is enough.
  */
-GX_MUST_CHECK int gx_daemon_fork(const char *program, int *ret_status_fd, int *ret_code);
+GX_MUST_CHECK int gx_daemon_fork(const char *program, bool silent, int *ret_status_fd,
+				 int *ret_code);
 
 /* Points descriptors 0, 1 and 2 at /dev/null. */
 void gx_daemon_null_stdio(void);

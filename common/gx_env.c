@@ -12,6 +12,7 @@
 #include "common/gx_env.h"
 
 #define PWRITEV_IOV_MAX 64
+#define SENDFILE_COPY_BYTES 16384u
 
 /* Leaves the function with the error when a fault strikes. */
 #define CHECK_FAULT(kind)                                                                          \
@@ -123,6 +124,12 @@ int gx_env_fallocate(struct gx_env *env, int fd, int mode, uint64_t offset, uint
 	return env->ops->fallocate(env, fd, mode, offset, bytes);
 }
 
+int gx_env_seek(struct gx_env *env, int fd, uint64_t offset, bool hole, uint64_t *ret_offset)
+{
+	CHECK_FAULT(GX_FAULT_READ);
+	return env->ops->seek(env, fd, offset, hole, ret_offset);
+}
+
 int gx_env_fstat(struct gx_env *env, int fd, struct stat *ret_st)
 {
 	CHECK_FAULT(GX_FAULT_STAT);
@@ -175,6 +182,12 @@ int gx_env_lock_file(struct gx_env *env, int fd)
 {
 	CHECK_FAULT(GX_FAULT_LOCK);
 	return env->ops->lock_file(env, fd);
+}
+
+int gx_env_space(struct gx_env *env, const char *path, uint64_t *ret_bytes, uint64_t *ret_free)
+{
+	CHECK_FAULT(GX_FAULT_STAT);
+	return env->ops->space(env, path, ret_bytes, ret_free);
 }
 
 /* -- stream sockets ------------------------------------------------------- */
@@ -249,6 +262,47 @@ ssize_t gx_env_writev(struct gx_env *env, int fd, const struct iovec *iov, int i
 		return transfer_faulty(env, GX_FAULT_SEND, env->ops->writev, fd, iov, iov_count,
 				       deadline_ns);
 	return env->ops->writev(env, fd, iov, iov_count, deadline_ns);
+}
+
+/* What both worlds can do: through memory. */
+static ssize_t sendfile_copying(struct gx_env *env, int fd, int file, uint64_t offset, size_t bytes,
+				int64_t deadline_ns)
+{
+	unsigned char space[SENDFILE_COPY_BYTES];
+	ssize_t n = gx_env_pread(env, file, space, GX_MIN(bytes, sizeof(space)), offset);
+	struct iovec iov = {space, (size_t)GX_MAX(n, 0)};
+
+	return n <= 0 ? n : gx_env_writev(env, fd, &iov, 1, deadline_ns);
+}
+
+ssize_t gx_env_sendfile(struct gx_env *env, int fd, int file, uint64_t offset, size_t bytes,
+			int64_t deadline_ns)
+{
+	gx_assert(bytes > 0);
+	/* A fault test sees a read and a send. */
+	if (GX_UNLIKELY(env->fault != NULL) || !env->ops->sendfile)
+		return sendfile_copying(env, fd, file, offset, bytes, deadline_ns);
+	return env->ops->sendfile(env, fd, file, offset, bytes, deadline_ns);
+}
+
+ssize_t gx_env_send_fd(struct gx_env *env, int fd, const struct iovec *iov, int iov_count,
+		       int passed, int64_t deadline_ns)
+{
+	gx_assert(iov_count > 0 && passed >= 0);
+	CHECK_FAULT(GX_FAULT_SEND);
+	if (!env->ops->send_fd)
+		return -EOPNOTSUPP;
+	return env->ops->send_fd(env, fd, iov, iov_count, passed, deadline_ns);
+}
+
+ssize_t gx_env_recv_fd(struct gx_env *env, int fd, const struct iovec *iov, int iov_count,
+		       int *ret_passed, int64_t deadline_ns)
+{
+	gx_assert(iov_count > 0);
+	CHECK_FAULT(GX_FAULT_RECV);
+	if (!env->ops->recv_fd)
+		return -EOPNOTSUPP;
+	return env->ops->recv_fd(env, fd, iov, iov_count, ret_passed, deadline_ns);
 }
 
 int gx_env_shutdown(struct gx_env *env, int fd)

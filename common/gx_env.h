@@ -68,6 +68,7 @@ typedef int (*gx_dirent_fn)(void *arg, const char *name);
 struct gx_env_ops {
 	int64_t (*now_ns)(struct gx_env *);
 	int64_t (*wall_ns)(struct gx_env *);
+	int64_t (*cpu_ns)(struct gx_env *); /* may be NULL: the monotonic clock */
 	int (*random)(struct gx_env *, void *buf, size_t bytes);
 	int (*sleep_until)(struct gx_env *, int64_t deadline_ns);
 
@@ -80,6 +81,7 @@ struct gx_env_ops {
 	int (*fsync)(struct gx_env *, int fd);
 	int (*ftruncate)(struct gx_env *, int fd, uint64_t bytes);
 	int (*fallocate)(struct gx_env *, int fd, int mode, uint64_t offset, uint64_t bytes);
+	int (*seek)(struct gx_env *, int fd, uint64_t offset, bool hole, uint64_t *ret_offset);
 	int (*fstat)(struct gx_env *, int fd, struct stat *ret_st);
 	int (*stat)(struct gx_env *, const char *path, struct stat *ret_st);
 	int (*rename)(struct gx_env *, const char *from, const char *to);
@@ -89,6 +91,7 @@ struct gx_env_ops {
 	int (*sync_dir)(struct gx_env *, const char *path);
 	int (*list_dir)(struct gx_env *, const char *path, gx_dirent_fn fn, void *arg);
 	int (*lock_file)(struct gx_env *, int fd);
+	int (*space)(struct gx_env *, const char *path, uint64_t *ret_bytes, uint64_t *ret_free);
 
 	int (*listen)(struct gx_env *, const struct gx_addr *addr, int backlog);
 	int (*accept)(struct gx_env *, int fd);
@@ -99,6 +102,14 @@ struct gx_env_ops {
 			 int64_t deadline_ns);
 	ssize_t (*writev)(struct gx_env *, int fd, const struct iovec *iov, int iov_count,
 			  int64_t deadline_ns);
+	/* The next three may be NULL: the first is then made of others, descriptors are not passed.
+	 */
+	ssize_t (*sendfile)(struct gx_env *, int fd, int file, uint64_t offset, size_t bytes,
+			    int64_t deadline_ns);
+	ssize_t (*send_fd)(struct gx_env *, int fd, const struct iovec *iov, int iov_count,
+			   int passed, int64_t deadline_ns);
+	ssize_t (*recv_fd)(struct gx_env *, int fd, const struct iovec *iov, int iov_count,
+			   int *ret_passed, int64_t deadline_ns);
 	int (*shutdown)(struct gx_env *, int fd);
 	int (*resolve)(struct gx_env *, const char *host, const char *port,
 		       struct gx_addr *ret_addr);
@@ -146,6 +157,12 @@ static inline int64_t gx_env_wall_ns(struct gx_env *env)
 	return env->ops->wall_ns(env);
 }
 
+/* Time this thread has spent on a CPU. */
+static inline int64_t gx_env_cpu_ns(struct gx_env *env)
+{
+	return env->ops->cpu_ns != NULL ? env->ops->cpu_ns(env) : env->ops->now_ns(env);
+}
+
 /* Deadline `timeout_ms` from now; saturates at GX_FOREVER. */
 static inline int64_t gx_env_deadline_ms(struct gx_env *env, uint64_t timeout_ms)
 {
@@ -183,6 +200,9 @@ GX_MUST_CHECK int gx_env_ftruncate(struct gx_env *env, int fd, uint64_t bytes);
 /* `mode` as fallocate(2): 0, FALLOC_FL_KEEP_SIZE, PUNCH_HOLE|KEEP_SIZE, ZERO_RANGE. */
 GX_MUST_CHECK int gx_env_fallocate(struct gx_env *env, int fd, int mode, uint64_t offset,
 				   uint64_t bytes);
+/* Next byte that is data, or (`hole`) that is not; the end is a hole. -ENXIO: there is none. */
+GX_MUST_CHECK int gx_env_seek(struct gx_env *env, int fd, uint64_t offset, bool hole,
+			      uint64_t *ret_offset);
 GX_MUST_CHECK int gx_env_fstat(struct gx_env *env, int fd, struct stat *ret_st);
 GX_MUST_CHECK int gx_env_stat(struct gx_env *env, const char *path, struct stat *ret_st);
 GX_MUST_CHECK int gx_env_rename(struct gx_env *env, const char *from, const char *to);
@@ -195,6 +215,10 @@ GX_MUST_CHECK int gx_env_sync_dir(struct gx_env *env, const char *path);
 int gx_env_list_dir(struct gx_env *env, const char *path, gx_dirent_fn fn, void *arg);
 /* Exclusive advisory lock, not waiting: -EAGAIN when another process has it. Ends with close. */
 GX_MUST_CHECK int gx_env_lock_file(struct gx_env *env, int fd);
+/* Of the filesystem that a path is on: its size, and what a user without privileges may still take.
+ */
+GX_MUST_CHECK int gx_env_space(struct gx_env *env, const char *path, uint64_t *ret_bytes,
+			       uint64_t *ret_free);
 
 /* -- stream sockets ------------------------------------------------------- */
 
@@ -220,6 +244,26 @@ GX_MUST_CHECK ssize_t gx_env_readv(struct gx_env *env, int fd, const struct iove
 /* One write of at least one byte, same errors, -EPIPE when the peer is gone (no signal). */
 GX_MUST_CHECK ssize_t gx_env_writev(struct gx_env *env, int fd, const struct iovec *iov,
 				    int iov_count, int64_t deadline_ns);
+/*
+ * As gx_env_writev with the bytes of a file: at least one byte, 0 at its end. The thread must have
+ * SIGPIPE blocked or ignored, as all threads of gx_env_thread_start() and all daemons have.
+ */
+GX_MUST_CHECK ssize_t gx_env_sendfile(struct gx_env *env, int fd, int file, uint64_t offset,
+				      size_t bytes, int64_t deadline_ns);
+/*
+ * As gx_env_writev and _readv on a unix socket, with a descriptor: who reads the first byte gets a
+ * descriptor of its own for the same open file, if it reads with _recv_fd (*ret_passed, else -1).
+ * The sender keeps its own. -EOPNOTSUPP where descriptors cannot be passed, which
+ * gx_env_passes_fds() tells beforehand, from the socket's own address.
+ */
+static inline bool gx_env_passes_fds(const struct gx_env *env, const struct gx_addr *addr)
+{
+	return addr->kind == GX_ADDR_UNIX && env->ops->send_fd != NULL;
+}
+GX_MUST_CHECK ssize_t gx_env_send_fd(struct gx_env *env, int fd, const struct iovec *iov,
+				     int iov_count, int passed, int64_t deadline_ns);
+GX_MUST_CHECK ssize_t gx_env_recv_fd(struct gx_env *env, int fd, const struct iovec *iov,
+				     int iov_count, int *ret_passed, int64_t deadline_ns);
 /* Ends both directions; blocked calls of other threads on it return. */
 int gx_env_shutdown(struct gx_env *env, int fd);
 /* Name or number and port to an address; may block on the name service. */

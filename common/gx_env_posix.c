@@ -24,14 +24,21 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/sendfile.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
+#define UNIX_SNDBUF_BYTES (1024 * 1024) /* the kernel takes it twice, for its own costs */
 #define SOCK_TICK_MS 100
 /* The coarse clock is behind by up to a scheduler tick (10 ms at 100 Hz). */
 #define NEAR_DEADLINE_NS ((SOCK_TICK_MS + 20) * GX_NSEC_PER_MSEC)
 #define POLL_STACK_COUNT 64u
+#define SENDFILE_BYTES (1024u * 1024)
+#define SENDFILE_NEAR_BYTES 4096u
+/* Of a thread: a server may have a thousand, and no frame of ours is over 100 KiB. */
+#define STACK_BYTES (1024u * 1024)
 #define IOV_COUNT_MAX 1024 /* the kernel's UIO_MAXIOV; more would be EMSGSIZE */
 
 /* The call again while a signal interrupts it; the value, or the negative errno. */
@@ -62,6 +69,11 @@ static int64_t px_now_ns(struct gx_env *env GX_UNUSED)
 	int64_t now_ns = clock_ns(CLOCK_MONOTONIC);
 
 	return now_ns > 0 ? now_ns : 1;
+}
+
+static int64_t px_cpu_ns(struct gx_env *env GX_UNUSED)
+{
+	return clock_ns(CLOCK_THREAD_CPUTIME_ID);
 }
 
 static int64_t px_wall_ns(struct gx_env *env GX_UNUSED)
@@ -150,6 +162,20 @@ static int px_fallocate(struct gx_env *env GX_UNUSED, int fd, int mode, uint64_t
 	return RESTART(fallocate(fd, mode, (off_t)offset, (off_t)bytes));
 }
 
+static int px_seek(struct gx_env *env GX_UNUSED, int fd, uint64_t offset, bool hole,
+		   uint64_t *ret_offset)
+{
+	off_t r;
+
+	if (offset > INT64_MAX)
+		return -ENXIO;
+	r = lseek(fd, (off_t)offset, hole ? SEEK_HOLE : SEEK_DATA);
+	if (r < 0)
+		return gx_errno();
+	*ret_offset = (uint64_t)r;
+	return 0;
+}
+
 static int px_fstat(struct gx_env *env GX_UNUSED, int fd, struct stat *ret_st)
 {
 	return fstat(fd, ret_st) < 0 ? gx_errno() : 0;
@@ -225,6 +251,18 @@ static int px_list_dir(struct gx_env *env, const char *path, gx_dirent_fn fn, vo
 static int px_lock_file(struct gx_env *env GX_UNUSED, int fd)
 {
 	return RESTART(flock(fd, LOCK_EX | LOCK_NB));
+}
+
+static int px_space(struct gx_env *env GX_UNUSED, const char *path, uint64_t *ret_bytes,
+		    uint64_t *ret_free)
+{
+	struct statvfs st;
+
+	if (statvfs(path, &st) < 0)
+		return gx_errno();
+	*ret_bytes = (uint64_t)st.f_blocks * st.f_frsize;
+	*ret_free = (uint64_t)st.f_bavail * st.f_frsize;
+	return 0;
 }
 
 /* -- waiting for several things ------------------------------------------- */
@@ -335,6 +373,17 @@ static int prepare_connected(int fd, int family)
 		r = set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
 	if (r == 0 && family != AF_UNIX)
 		r = set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+	/* Who waits for an answer learns within seconds that the other machine lost its power. */
+	if (r == 0 && family != AF_UNIX)
+		r = set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 2);
+	if (r == 0 && family != AF_UNIX)
+		r = set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 1);
+	if (r == 0 && family != AF_UNIX)
+		r = set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 3);
+	/* The same for bytes that are never acknowledged, which keep the probes above from going.
+	 */
+	if (r == 0 && family != AF_UNIX)
+		r = set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 10 * 1000);
 	return r;
 }
 
@@ -570,6 +619,9 @@ static int px_connect(struct gx_env *env GX_UNUSED, const struct gx_addr *addr, 
 
 	if (fd < 0)
 		return fd;
+	/* TCP finds its own; without it half a megabyte is sent only as fast as it is read. */
+	if (is_unix)
+		GX_IGNORE(set_option(fd, SOL_SOCKET, SO_SNDBUF, UNIX_SNDBUF_BYTES));
 	r = is_unix ? connect_unix(fd, addr, deadline_ns) : connect_inet(fd, addr, deadline_ns);
 	/* Back to blocking: the transfers below rely on it for speed, not for correctness. */
 	if (r == 0 && fcntl(fd, F_SETFL, 0) < 0)
@@ -584,21 +636,17 @@ static int px_connect(struct gx_env *env GX_UNUSED, const struct gx_addr *addr, 
 }
 
 /* One recv or send; a plain call is a little cheaper than one with a message header. */
-static inline ssize_t transfer_once(int fd, const struct iovec *iov, int iov_count, bool sending,
-				    int flags)
+static inline ssize_t transfer_once(int fd, struct msghdr *msg, bool sending, int flags)
 {
-	struct msghdr msg;
+	const struct iovec *iov = msg->msg_iov;
 
-	if (GX_LIKELY(iov_count == 1))
+	if (GX_LIKELY(msg->msg_iovlen == 1 && !msg->msg_control))
 		return sending ? send(fd, iov->iov_base, iov->iov_len, flags)
 			       : recv(fd, iov->iov_base, iov->iov_len, flags);
-	msg = (struct msghdr){.msg_iov = (struct iovec *)(uintptr_t)iov,
-			      .msg_iovlen = (size_t)GX_MIN(iov_count, IOV_COUNT_MAX)};
-	return sending ? sendmsg(fd, &msg, flags) : recvmsg(fd, &msg, flags);
+	return sending ? sendmsg(fd, msg, flags) : recvmsg(fd, msg, flags | MSG_CMSG_CLOEXEC);
 }
 
-static ssize_t transfer(int fd, const struct iovec *iov, int iov_count, bool sending,
-			int64_t deadline_ns)
+static ssize_t transfer_message(int fd, struct msghdr *msg, bool sending, int64_t deadline_ns)
 {
 	struct pollfd pfd = {.fd = fd, .events = sending ? POLLOUT : POLLIN};
 	int flags = MSG_NOSIGNAL;
@@ -608,7 +656,7 @@ static ssize_t transfer(int fd, const struct iovec *iov, int iov_count, bool sen
 	     deadline_ns - clock_ns(CLOCK_MONOTONIC_COARSE) < NEAR_DEADLINE_NS))
 		flags |= MSG_DONTWAIT;
 	for (;;) {
-		ssize_t r = transfer_once(fd, iov, iov_count, sending, flags);
+		ssize_t r = transfer_once(fd, msg, sending, flags);
 
 		if (GX_LIKELY(r >= 0))
 			return r;
@@ -626,6 +674,15 @@ static ssize_t transfer(int fd, const struct iovec *iov, int iov_count, bool sen
 	}
 }
 
+static ssize_t transfer(int fd, const struct iovec *iov, int iov_count, bool sending,
+			int64_t deadline_ns)
+{
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+			     .msg_iovlen = (size_t)GX_MIN(iov_count, IOV_COUNT_MAX)};
+
+	return transfer_message(fd, &msg, sending, deadline_ns);
+}
+
 static ssize_t px_readv(struct gx_env *env GX_UNUSED, int fd, const struct iovec *iov,
 			int iov_count, int64_t deadline_ns)
 {
@@ -636,6 +693,84 @@ static ssize_t px_writev(struct gx_env *env GX_UNUSED, int fd, const struct iove
 			 int iov_count, int64_t deadline_ns)
 {
 	return transfer(fd, iov, iov_count, true, deadline_ns);
+}
+
+/*
+ * sendfile(2) has no flag to keep it from blocking. A socket that polls writable takes a little;
+ * more than that is tried only while a tick more or less does not matter. A large count would be
+ * many ticks, one after the other.
+ */
+static ssize_t px_sendfile(struct gx_env *env GX_UNUSED, int fd, int file, uint64_t offset,
+			   size_t bytes, int64_t deadline_ns)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLOUT};
+	bool near = deadline_ns != GX_FOREVER &&
+		    (deadline_ns == GX_NOWAIT ||
+		     deadline_ns - clock_ns(CLOCK_MONOTONIC_COARSE) < NEAR_DEADLINE_NS);
+
+	if (offset > INT64_MAX)
+		return -EINVAL;
+	for (;;) {
+		off_t at = (off_t)offset;
+		ssize_t r = 1;
+
+		if (near)
+			r = poll_until(&pfd, 1, deadline_ns);
+		if (r > 0)
+			r = sendfile(fd, file, &at,
+				     GX_MIN(bytes, near ? SENDFILE_NEAR_BYTES : SENDFILE_BYTES));
+		else if (r == 0)
+			return deadline_ns == GX_NOWAIT ? -EAGAIN : -ETIMEDOUT;
+		else
+			return r;
+		if (r >= 0)
+			return r;
+		if ((errno != EAGAIN && errno != EINTR) || deadline_ns == GX_NOWAIT)
+			return gx_errno();
+		near = true;
+	}
+}
+
+/*
+ * A control message with room for one descriptor. Where it is received the room is told as
+ * CMSG_LEN: in CMSG_SPACE, with its padding, the kernel finds room for two.
+ */
+union fd_control {
+	struct cmsghdr header;
+	char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+static ssize_t px_send_fd(struct gx_env *env GX_UNUSED, int fd, const struct iovec *iov,
+			  int iov_count, int passed, int64_t deadline_ns)
+{
+	union fd_control control = {.header = {.cmsg_len = CMSG_LEN(sizeof(int)),
+					       .cmsg_level = SOL_SOCKET,
+					       .cmsg_type = SCM_RIGHTS}};
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+			     .msg_iovlen = (size_t)GX_MIN(iov_count, IOV_COUNT_MAX),
+			     .msg_control = &control,
+			     .msg_controllen = sizeof(control.bytes)};
+
+	memcpy(CMSG_DATA(&control.header), &passed, sizeof(passed));
+	return transfer_message(fd, &msg, true, deadline_ns);
+}
+
+static ssize_t px_recv_fd(struct gx_env *env GX_UNUSED, int fd, const struct iovec *iov,
+			  int iov_count, int *ret_passed, int64_t deadline_ns)
+{
+	union fd_control control;
+	struct msghdr msg = {.msg_iov = (struct iovec *)(uintptr_t)iov,
+			     .msg_iovlen = (size_t)GX_MIN(iov_count, IOV_COUNT_MAX),
+			     .msg_control = &control,
+			     .msg_controllen = CMSG_LEN(sizeof(int))};
+	ssize_t n = transfer_message(fd, &msg, false, deadline_ns);
+	struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+
+	*ret_passed = -1;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(ret_passed, CMSG_DATA(c), sizeof(*ret_passed));
+	return n;
 }
 
 static int px_shutdown(struct gx_env *env GX_UNUSED, int fd)
@@ -678,6 +813,12 @@ static int px_resolve(struct gx_env *env GX_UNUSED, const char *host, const char
 
 /* -- threads -------------------------------------------------------------- */
 
+/* For calls that fail only when they are misused. */
+static void must(int err)
+{
+	gx_assert(err == 0);
+}
+
 struct thread_start {
 	gx_thread_fn fn;
 	void *arg;
@@ -698,19 +839,25 @@ static int px_thread_start(struct gx_env *env GX_UNUSED, struct gx_thread *t, co
 			   gx_thread_fn fn, void *arg)
 {
 	GX_AUTOFREE struct thread_start *start = calloc(1, sizeof(*start));
+	pthread_attr_t attr;
 	sigset_t all, old;
 	int err;
 
 	if (start == NULL)
 		return -ENOMEM;
+	err = pthread_attr_init(&attr);
+	if (err != 0)
+		return -err;
+	must(pthread_attr_setstacksize(&attr, STACK_BYTES));
 	start->fn = fn;
 	start->arg = arg;
 	memcpy(start->name, name, strnlen(name, sizeof(start->name) - 1));
 	/* The new thread inherits the mask: no signal ever finds it. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	err = pthread_create(&t->posix, NULL, thread_main, start);
+	err = pthread_create(&t->posix, &attr, thread_main, start);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	pthread_attr_destroy(&attr);
 	if (err != 0)
 		return -err;
 	(void)GX_TAKE(start);
@@ -720,12 +867,6 @@ static int px_thread_start(struct gx_env *env GX_UNUSED, struct gx_thread *t, co
 static int px_thread_join(struct gx_env *env GX_UNUSED, struct gx_thread *t)
 {
 	return -pthread_join(t->posix, NULL);
-}
-
-/* For calls that fail only when they are misused. */
-static void must(int err)
-{
-	gx_assert(err == 0);
 }
 
 static int px_mutex_init(struct gx_env *env GX_UNUSED, struct gx_mutex *m)
@@ -810,7 +951,8 @@ struct gx_env *gx_env_posix(void)
 		OP(event_set),      OP(event_clear), OP(thread_start), OP(thread_join),
 		OP(mutex_init),     OP(mutex_fini),  OP(mutex_lock),   OP(mutex_unlock),
 		OP(cond_init),      OP(cond_fini),   OP(cond_wait),    OP(cond_signal),
-		OP(cond_broadcast),
+		OP(cond_broadcast), OP(seek),        OP(space),        OP(sendfile),
+		OP(send_fd),        OP(recv_fd),     OP(cpu_ns),
 #undef OP
 	};
 	static struct gx_env env = {.ops = &ops};

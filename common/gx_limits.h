@@ -22,9 +22,20 @@
 #define GX_CALLS_PER_SERVER_MAX (256u * 1024 * 1024) /* decoded requests in work, all peers */
 #define GX_PUSH_QUEUE_PER_SESSION_MAX 4096u          /* pushes not yet acknowledged */
 #define GX_REPLAY_PER_SESSION_MAX 1024u              /* remembered results of one session */
-#define GX_REPLAY_SESSIONS_MAX 65536u                /* sessions in one in-memory table */
-#define GX_REPLAY_BYTES_MAX (64u * 1024 * 1024)      /* tables and replies, in memory */
-#define GX_KEYTAB_BYTES_MAX (16u * 1024 * 1024)      /* a key table file */
+#define GX_UNSYNCED_PER_SESSION_MAX                                                                \
+	4096u /* mutations of one session that are not on disk: the ring in metad */
+#define GX_REPLAY_SESSIONS_MAX 65536u           /* sessions in one in-memory table */
+#define GX_REPLAY_BYTES_MAX (64u * 1024 * 1024) /* tables and replies, in memory */
+#define GX_KEYTAB_BYTES_MAX (16u * 1024 * 1024) /* a key table file */
+
+/* Files. */
+#define GX_INLINE_MAX 8192u                 /* bytes of a file that metad keeps itself */
+#define GX_LOCKS_MAX 1000000u               /* locks in one metad */
+#define GX_LOCKS_PER_SESSION_MAX 65536u     /* of one session */
+#define GX_LOCKS_PER_INODE_MAX 8192u        /* on one file, of all sessions */
+#define GX_LOCK_WAITS_MAX 65536u            /* requests for locks that wait, in one metad */
+#define GX_LOCK_WAITS_PER_INODE_MAX 1024u   /* for one file */
+#define GX_LOCK_WAITS_PER_SESSION_MAX 1024u /* of one session */
 
 /* Configuration and command line. */
 #define GX_CONF_FILE_MAX (1024u * 1024) /* a configuration file or drop-in, bytes */

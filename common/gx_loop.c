@@ -437,6 +437,35 @@ int64_t gx_loop_longest_turn_ns(struct gx_loop *loop)
 	return loop->longest_turn_ns;
 }
 
+int64_t gx_loop_longest_work_ns(struct gx_loop *loop)
+{
+	return loop->longest_work_ns;
+}
+
+/*
+ * The CPU clock is a system call, too much for each turn. So it is looked at behind a turn only
+ * when the last look is old: what a long turn has used is then known but for the turns of the last
+ * GX_LOOP_CPU_LOOK_NS before it.
+ */
+static void count_turn(struct gx_loop *loop, int64_t end_ns)
+{
+	int64_t turn_ns = end_ns - loop->now_ns, cpu_ns;
+
+	if (turn_ns > loop->longest_turn_ns)
+		loop->longest_turn_ns = turn_ns;
+	if (end_ns - loop->cpu_at_ns < GX_LOOP_CPU_LOOK_NS)
+		return;
+	cpu_ns = gx_env_cpu_ns(loop->env);
+	if (turn_ns >= GX_LOOP_CPU_LOOK_NS && loop->cpu_at_ns > 0) {
+		int64_t work_ns = GX_MIN(cpu_ns - loop->cpu_ns, turn_ns);
+
+		if (work_ns > loop->longest_work_ns)
+			loop->longest_work_ns = work_ns;
+	}
+	loop->cpu_ns = cpu_ns;
+	loop->cpu_at_ns = end_ns;
+}
+
 /* How long this turn may wait; declares the loop asleep if it may at all. */
 static int64_t wait_deadline(struct gx_loop *loop, int64_t now_ns)
 {
@@ -468,8 +497,7 @@ static int run_turn(struct gx_loop *loop, int64_t *now_ns)
 	run_posts(loop);
 	run_hooks(loop);
 	*now_ns = gx_env_now_ns(loop->env);
-	if (*now_ns - loop->now_ns > loop->longest_turn_ns)
-		loop->longest_turn_ns = *now_ns - loop->now_ns;
+	count_turn(loop, *now_ns);
 	return 0;
 }
 

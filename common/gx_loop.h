@@ -89,6 +89,12 @@ struct gx_env *gx_loop_env(struct gx_loop *loop);
 int64_t gx_loop_now_ns(struct gx_loop *loop);
 /* Longest turn so far (callbacks only, not waiting), in ns: rule N17's counter. */
 int64_t gx_loop_longest_turn_ns(struct gx_loop *loop);
+/*
+ * The longest a turn has kept the CPU, at most GX_LOOP_CPU_LOOK_NS too much: what the turns do
+ * themselves, without waiting for a disk, a lock or a CPU. 0: none took GX_LOOP_CPU_LOOK_NS.
+ */
+int64_t gx_loop_longest_work_ns(struct gx_loop *loop);
+#define GX_LOOP_CPU_LOOK_NS GX_NSEC_PER_MSEC
 
 GX_MUST_CHECK int gx_io_start(struct gx_loop *loop, struct gx_io *io, int fd, unsigned events,
 			      gx_io_fn fn);

@@ -57,7 +57,9 @@ struct gx_loop {
 	const struct gx_loop_ops *ops;
 	struct gx_env *env;
 	int64_t now_ns; /* at the start of the turn */
-	_Atomic int64_t longest_turn_ns;
+	_Atomic int64_t longest_turn_ns, longest_work_ns;
+	int64_t cpu_ns,
+		cpu_at_ns; /* the thread's CPU time when last looked at, and when that was */
 
 	struct gx_loop_watch *watches; /* all started */
 	struct gx_loop_watch *ready;   /* to be called in this turn */

@@ -345,6 +345,48 @@ int sim_op_fallocate(struct gx_env *env, int fd, int mode, uint64_t offset, uint
 	return 0;
 }
 
+static bool has_data(struct sim_inode *inode, uint64_t number)
+{
+	const struct sim_block *block = sim_block_find(inode, number);
+
+	return block != NULL && (block->allocated || block->live != NULL);
+}
+
+int sim_op_seek(struct gx_env *env, int fd, uint64_t offset, bool hole, uint64_t *ret_offset)
+{
+	struct sim_inode *inode;
+	uint64_t number = offset / BLOCK_BYTES;
+	uint64_t last;
+	int r = file_find(sim_enter(env), fd, false, &inode);
+
+	if (r < 0)
+		return r;
+	if (offset >= inode->live_bytes)
+		return -ENXIO;
+	last = (inode->live_bytes - 1) / BLOCK_BYTES;
+	while (number <= last && has_data(inode, number) == hole)
+		number++;
+	if (number > last && !hole)
+		return -ENXIO;
+	*ret_offset = GX_MIN(GX_MAX(offset, number * BLOCK_BYTES), inode->live_bytes);
+	return 0;
+}
+
+/* A disk without a limit has 2^50 bytes. */
+int sim_op_space(struct gx_env *env, const char *path, uint64_t *ret_bytes, uint64_t *ret_free)
+{
+	const struct sim_disk *disk = sim_enter(env)->host->disk;
+	uint64_t blocks = disk->limit_blocks > 0 ? disk->limit_blocks : UINT64_C(1) << 38;
+	struct stat st;
+	int r = sim_op_stat(env, path, &st);
+
+	if (r < 0)
+		return r;
+	*ret_bytes = blocks * BLOCK_BYTES;
+	*ret_free = (blocks - GX_MIN(blocks, (uint64_t)disk->used_blocks)) * BLOCK_BYTES;
+	return 0;
+}
+
 int sim_op_lock_file(struct gx_env *env, int fd)
 {
 	struct gx_sim_proc *proc = sim_enter(env);

@@ -267,6 +267,7 @@ ssize_t sim_op_pwritev(struct gx_env *env, int fd, const struct iovec *iov, int 
 int sim_op_fsync(struct gx_env *env, int fd);
 int sim_op_ftruncate(struct gx_env *env, int fd, uint64_t bytes);
 int sim_op_fallocate(struct gx_env *env, int fd, int mode, uint64_t offset, uint64_t bytes);
+int sim_op_seek(struct gx_env *env, int fd, uint64_t offset, bool hole, uint64_t *ret_offset);
 int sim_op_fstat(struct gx_env *env, int fd, struct stat *ret_st);
 int sim_op_stat(struct gx_env *env, const char *path, struct stat *ret_st);
 int sim_op_rename(struct gx_env *env, const char *from, const char *to);
@@ -276,6 +277,7 @@ int sim_op_rmdir(struct gx_env *env, const char *path);
 int sim_op_sync_dir(struct gx_env *env, const char *path);
 int sim_op_list_dir(struct gx_env *env, const char *path, gx_dirent_fn fn, void *arg);
 int sim_op_lock_file(struct gx_env *env, int fd);
+int sim_op_space(struct gx_env *env, const char *path, uint64_t *ret_bytes, uint64_t *ret_free);
 
 int sim_op_listen(struct gx_env *env, const struct gx_addr *addr, int backlog);
 int sim_op_accept(struct gx_env *env, int fd);

@@ -86,6 +86,11 @@ uint64_t gx_sum64(const void *data, size_t bytes)
 	return gx_sum64_seed(data, bytes, 0);
 }
 
+uint64_t gx_block_sum(const void *block)
+{
+	return gx_sum64(block, GX_BLOCK_BYTES);
+}
+
 const char *gx_sum_variant(void)
 {
 	return best_variant()->name;

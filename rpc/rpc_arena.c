@@ -112,3 +112,20 @@ int rpc_arena_unpack(struct rpc_arena *arena, const ProtobufCMessageDescriptor *
 	*ret_message = message;
 	return 0;
 }
+
+static void *heap_alloc(void *arg GX_UNUSED, size_t bytes)
+{
+	return malloc(bytes);
+}
+
+static void heap_free(void *arg GX_UNUSED, void *memory)
+{
+	free(memory);
+}
+
+ProtobufCAllocator *rpc_heap(void)
+{
+	static ProtobufCAllocator heap = {heap_alloc, heap_free, NULL};
+
+	return &heap;
+}

@@ -45,4 +45,10 @@ char *rpc_arena_strdup(struct rpc_arena *arena, const char *text);
 GX_MUST_CHECK int rpc_arena_unpack(struct rpc_arena *arena, const ProtobufCMessageDescriptor *type,
 				   const void *data, size_t bytes, ProtobufCMessage **ret_message);
 
+/*
+ * For protobuf-c, of messages that outlive their call: malloc() and free() as our own code calls
+ * them, which tests see, instead of the library's.
+ */
+ProtobufCAllocator *rpc_heap(void);
+
 #endif

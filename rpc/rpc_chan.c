@@ -2,36 +2,40 @@
 #include "rpc/rpc_chan_impl.h"
 #include "rpc/rpc_status.h"
 
-/* Requests up to this size are packed on the stack. */
-#define SMALL_BYTES 1024u
-#define PAYLOAD_IOVS 32
 /* A connection not used for this long is looked at before it is used again. */
 #define IDLE_NS (5 * GX_NSEC_PER_MSEC)
+#define BEHIND_BYTES 4096u /* read behind a payload: the next header, and checksums of a MiB */
+#define LOOKS_MAX 64       /* a server that never stops sending does not keep us */
 
 void rpc_reply_init(struct rpc_reply *reply)
 {
 	memset(reply, 0, offsetof(struct rpc_reply, arena));
 	rpc_arena_init(&reply->arena, GX_UNPACK_MAX);
+	reply->descriptor = -1;
 	reply->used = true;
 }
 
 void rpc_reply_fini(struct rpc_reply *reply)
 {
-	if (reply->used)
+	if (reply->used) {
 		rpc_arena_clear(&reply->arena);
+		if (reply->descriptor >= 0)
+			gx_env_close(reply->env, reply->descriptor);
+	}
+	reply->descriptor = -1;
 	reply->used = false;
 }
 
 /* -- slots (all under chan->lock) ------------------------------------------------------- */
 
-static struct slot *slot_find(struct rpc_chan *chan, uint64_t call)
+struct slot *rpc_chan_slot(struct rpc_chan *chan, uint64_t call)
 {
 	struct slot *slot = &chan->slots[call % SLOTS];
 
 	return slot->state != SLOT_FREE && slot->call == call ? slot : NULL;
 }
 
-static struct slot *slot_take(struct rpc_chan *chan)
+struct slot *rpc_chan_slot_take(struct rpc_chan *chan)
 {
 	/* Numbers are given so that a number's slot is free; skip those still in use. */
 	for (unsigned i = 0; i < SLOTS; i++) {
@@ -40,6 +44,7 @@ static struct slot *slot_take(struct rpc_chan *chan)
 
 		if (slot->state == SLOT_FREE) {
 			slot->call = call;
+			slot->descriptor = -1;
 			chan->load++;
 			chan->used_ns = gx_env_now_ns(chan->env);
 			return slot;
@@ -48,10 +53,12 @@ static struct slot *slot_take(struct rpc_chan *chan)
 	return NULL;
 }
 
-static void slot_give(struct rpc_chan *chan, struct slot *slot)
+void rpc_chan_slot_give(struct rpc_chan *chan, struct slot *slot)
 {
 	free(slot->held);
 	slot->held = NULL;
+	if (slot->descriptor >= 0)
+		gx_env_close(chan->env, slot->descriptor);
 	slot->reply = NULL;
 	slot->state = SLOT_FREE;
 	chan->load--;
@@ -75,7 +82,7 @@ static void slot_wake(struct rpc_chan *chan, struct slot *slot)
 		gx_env_cond_signal(chan->env, &slot->wake);
 }
 
-static void chan_fail(struct rpc_chan *chan, int err)
+void rpc_chan_fail(struct rpc_chan *chan, int err)
 {
 	if (chan->failed == 0)
 		chan->failed = err;
@@ -90,8 +97,7 @@ static void chan_fail(struct rpc_chan *chan, int err)
 	}
 }
 
-/* Gives the reading on to one of those who wait; one that is done already would not take it. */
-static void pass_reading(struct rpc_chan *chan)
+void rpc_chan_pass_reading(struct rpc_chan *chan)
 {
 	chan->reading = false;
 	/* A lone caller is the rule; it should not walk through all slots after each call. */
@@ -106,207 +112,15 @@ static void pass_reading(struct rpc_chan *chan)
 void rpc_chan_abort(struct rpc_chan *chan)
 {
 	gx_env_mutex_lock(chan->env, &chan->lock);
-	chan_fail(chan, -ECANCELED);
+	rpc_chan_fail(chan, -ECANCELED);
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 	gx_env_shutdown(chan->env, chan->stream.fd);
 }
 
-/*
- * The stream has failed while another thread reads into this slot's memory: the caller may have
- * it back only when that read has returned, which the shut-down makes it do.
- */
-static void slot_settle(struct rpc_chan *chan, struct slot *slot)
+void rpc_chan_slot_settle(struct rpc_chan *chan, struct slot *slot)
 {
 	while (chan->direct_slot == slot)
 		slot_sleep(chan, slot, GX_FOREVER);
-}
-
-/* -- sending ---------------------------------------------------------------------------- */
-
-/* For the wire, where 0 means no deadline. -ETIMEDOUT: it has passed, so nothing is sent. */
-static int remaining_ms(struct gx_env *env, int64_t deadline_ns, uint32_t *ret_ms)
-{
-	int64_t left_ns;
-
-	*ret_ms = 0;
-	if (deadline_ns == GX_FOREVER)
-		return 0;
-	left_ns = deadline_ns - gx_env_now_ns(env);
-	if (left_ns <= 0)
-		return -ETIMEDOUT;
-	*ret_ms = (uint32_t)GX_MIN(left_ns / GX_NSEC_PER_MSEC + 1, (int64_t)UINT32_MAX);
-	return 0;
-}
-
-/*
- * The right to write. No mutex: who waits for another's long write must not wait longer than its
- * own deadline.
- */
-static int write_begin(struct rpc_chan *chan, int64_t deadline_ns)
-{
-	int r = 0;
-
-	gx_env_mutex_lock(chan->env, &chan->lock);
-	chan->write_waiters++;
-	while (r == 0 && chan->writing)
-		r = gx_env_cond_wait(chan->env, &chan->writable, &chan->lock, deadline_ns);
-	chan->write_waiters--;
-	if (r == 0)
-		r = chan->failed;
-	if (r == 0)
-		chan->writing = true;
-	else if (!chan->writing && chan->write_waiters > 0)
-		gx_env_cond_signal(chan->env, &chan->writable);
-	gx_env_mutex_unlock(chan->env, &chan->lock);
-	return r;
-}
-
-static void write_end(struct rpc_chan *chan)
-{
-	gx_env_mutex_lock(chan->env, &chan->lock);
-	chan->writing = false;
-	if (chan->write_waiters > 0)
-		gx_env_cond_signal(chan->env, &chan->writable);
-	gx_env_mutex_unlock(chan->env, &chan->lock);
-}
-
-int rpc_chan_send_frame(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message,
-			const struct rpc_request *request, bool *ret_sent)
-{
-	unsigned char header[RPC_FRAME_HEADER_BYTES];
-	struct iovec iov[2 + PAYLOAD_IOVS];
-	int count = 2;
-	int r;
-
-	rpc_frame_encode(frame, message, chan->secret, header);
-	iov[0] = (struct iovec){header, sizeof(header)};
-	iov[1] = (struct iovec){(void *)message, frame->message_bytes};
-	for (int i = 0; i < request->payload_out_count; i++)
-		iov[count++] = request->payload_out[i];
-	r = write_begin(chan, request->deadline_ns);
-	if (r < 0)
-		return r;
-	*ret_sent = true;
-	r = rpc_stream_write_all(&chan->stream, iov, count, request->deadline_ns);
-	write_end(chan);
-	return r;
-}
-
-static int fill_frame(struct rpc_chan *chan, const struct rpc_request *request,
-		      struct rpc_frame *ret_frame)
-{
-	size_t message_bytes = protobuf_c_message_get_packed_size(request->message);
-	uint64_t payload_bytes = 0;
-
-	if (request->payload_out_count > PAYLOAD_IOVS)
-		return -EINVAL;
-	for (int i = 0; i < request->payload_out_count; i++)
-		payload_bytes += request->payload_out[i].iov_len;
-	if (message_bytes > GX_MESSAGE_MAX || payload_bytes > GX_PAYLOAD_MAX)
-		return -E2BIG;
-	*ret_frame = (struct rpc_frame){
-		.type = RPC_FRAME_REQUEST,
-		.code = request->method->id,
-		.message_bytes = (uint32_t)message_bytes,
-		.payload_bytes = payload_bytes,
-		.trace = request->trace,
-		.window = request->window,
-		.seq = request->seq,
-	};
-	return remaining_ms(chan->env, request->deadline_ns, &ret_frame->time_ms);
-}
-
-static int send_request(struct rpc_chan *chan, const struct rpc_request *request,
-			struct rpc_frame *frame, bool *ret_sent)
-{
-	unsigned char small[SMALL_BYTES];
-	GX_AUTOFREE unsigned char *large = NULL;
-	unsigned char *packed = small;
-
-	if (frame->message_bytes > sizeof(small)) {
-		large = malloc(frame->message_bytes);
-		if (!large)
-			return -ENOMEM;
-		packed = large;
-	}
-	protobuf_c_message_pack(request->message, packed);
-	return rpc_chan_send_frame(chan, frame, packed, request, ret_sent);
-}
-
-static int slot_start(struct rpc_chan *chan, const struct rpc_request *request,
-		      struct slot **ret_slot)
-{
-	struct slot *slot;
-	int r;
-
-	r = chan->failed;
-	if (r == 0 && chan->leaving)
-		r = -ESHUTDOWN;
-	if (r < 0)
-		return r;
-	slot = slot_take(chan);
-	if (!slot) {
-		/* Perhaps all are waiting for late replies: let the pool open another connection.
-		 */
-		chan->leaving = true;
-		return -EBUSY;
-	}
-	if (!slot->has_wake) {
-		r = gx_env_cond_init(chan->env, &slot->wake);
-		if (r < 0) {
-			slot_give(chan, slot);
-			return r;
-		}
-		slot->has_wake = true;
-	}
-	slot->state = SLOT_WAITING;
-	slot->err = 0;
-	slot->deadline_ns = request->deadline_ns;
-	slot->method = request->method;
-	slot->payload_in = request->payload_in;
-	slot->payload_in_bytes = request->payload_in_bytes;
-	*ret_slot = slot;
-	return 0;
-}
-
-int rpc_chan_submit(struct rpc_chan *chan, const struct rpc_request *request, uint64_t *ret_call,
-		    bool *ret_sent)
-{
-	struct rpc_frame frame;
-	struct slot *slot;
-	uint64_t call;
-	bool sent = false;
-	int r;
-
-	r = fill_frame(chan, request, &frame);
-	if (r < 0)
-		goto out;
-	gx_env_mutex_lock(chan->env, &chan->lock);
-	r = slot_start(chan, request, &slot);
-	call = r == 0 ? slot->call : 0;
-	gx_env_mutex_unlock(chan->env, &chan->lock);
-	if (r < 0)
-		goto out;
-	frame.id = call;
-	r = send_request(chan, request, &frame, &sent);
-	if (r < 0) {
-		gx_env_mutex_lock(chan->env, &chan->lock);
-		slot = slot_find(chan, call);
-		/* To the other calls our deadline is nothing but a broken connection. */
-		if (sent || chan->payload_slot == slot) {
-			chan_fail(chan, r == -ETIMEDOUT ? -ECONNRESET : r);
-			gx_env_shutdown(chan->env, chan->stream.fd);
-		}
-		slot_settle(chan, slot);
-		slot_give(chan, slot);
-		gx_env_mutex_unlock(chan->env, &chan->lock);
-		goto out;
-	}
-	*ret_call = call;
-out:
-	if (ret_sent)
-		*ret_sent = sent;
-	return r;
 }
 
 /* -- receiving --------------------------------------------------------------------------- */
@@ -330,7 +144,7 @@ static int reply_fill(struct slot *slot, const struct rpc_frame *frame, const vo
 static void slot_done(struct rpc_chan *chan, struct slot *slot, int err)
 {
 	if (slot->state == SLOT_ABANDONED) {
-		slot_give(chan, slot);
+		rpc_chan_slot_give(chan, slot);
 		return;
 	}
 	slot->state = SLOT_DONE;
@@ -338,14 +152,43 @@ static void slot_done(struct rpc_chan *chan, struct slot *slot, int err)
 	slot_wake(chan, slot);
 }
 
+/* The descriptor of a frame that says it has one. */
+static int passed_take(struct rpc_chan *chan, int *ret_fd)
+{
+	if (chan->passed_count == 0)
+		return -EPROTO;
+	*ret_fd = chan->passed[0];
+	chan->passed[0] = chan->passed[1];
+	chan->passed_count--;
+	return 0;
+}
+
+static void give_descriptor(struct rpc_chan *chan, struct slot *slot, int fd)
+{
+	if (slot->reply) {
+		slot->reply->descriptor = fd;
+		slot->reply->env = chan->env;
+	} else {
+		slot->descriptor = fd; /* for who waits later; else it goes with the slot */
+	}
+}
+
 /* A reply's header and message are there; its payload may follow. Under the lock. */
 static int take_reply(struct rpc_chan *chan, const struct rpc_frame *frame, const void *message)
 {
-	struct slot *slot = slot_find(chan, frame->id);
+	struct slot *slot = rpc_chan_slot(chan, frame->id);
 	int r = 0;
 
 	if (!slot || slot->state == SLOT_DONE)
 		return -EPROTO; /* a reply to nothing */
+	if (frame->flags & RPC_FRAME_DESCRIPTOR) {
+		int fd;
+
+		r = passed_take(chan, &fd);
+		if (r < 0)
+			return r;
+		give_descriptor(chan, slot, fd);
+	}
 	chan->payload_left = frame->payload_bytes;
 	chan->payload = NULL;
 	if (slot->state == SLOT_WAITING) {
@@ -485,58 +328,89 @@ static int take_buffered(struct rpc_chan *chan)
 			return r;
 	}
 	rpc_chan_compact(chan);
-	return 0;
+	/* A descriptor comes with the first byte of its frame: nobody has asked for this one. */
+	return chan->in_end == 0 && chan->passed_count > 0 ? -EPROTO : 0;
 }
 
 int rpc_chan_read_some(struct rpc_chan *chan, int64_t deadline_ns, size_t *ret_direct)
 {
 	struct iovec iov[2];
-	size_t direct = 0;
+	size_t direct = 0, room = chan->in_size - chan->in_end;
 	int count = 0;
+	int passed;
 	ssize_t n;
 
 	if (chan->payload && chan->payload_left > 0) {
 		direct = chan->payload_left;
 		iov[count++] = (struct iovec){chan->payload, direct};
+		/* What of the next payload comes with it is copied twice. */
+		room = GX_MIN(room, BEHIND_BYTES);
 	}
-	iov[count++] = (struct iovec){chan->in + chan->in_end, chan->in_size - chan->in_end};
-	n = rpc_stream_readv(&chan->stream, iov, count, deadline_ns);
+	iov[count++] = (struct iovec){chan->in + chan->in_end, room};
+	n = rpc_stream_readv_fd(&chan->stream, iov, count, &passed, deadline_ns);
 	if (n <= 0)
-		return n < 0 ? (int)n : -ECONNRESET;
+		return n == 0 ? -ECONNRESET : n == -EHOSTDOWN ? -EHOSTUNREACH : (int)n;
+	if (passed >= 0) {
+		if (chan->passed_count == PASSED_MAX) {
+			gx_env_close(chan->env, passed);
+			return -EPROTO;
+		}
+		chan->passed[chan->passed_count++] = passed;
+	}
 	direct = GX_MIN(direct, (size_t)n);
 	chan->in_end += (size_t)n - direct;
 	*ret_direct = direct;
 	return 0;
 }
 
-/*
- * Nobody has read from an idle connection: a GOAWAY, or its end, may lie in the socket since long.
- * To learn of it only after the next request was sent would leave that one's outcome in doubt.
- */
-static void look(struct rpc_chan *chan, int64_t now)
+int rpc_chan_look(struct rpc_chan *chan, int64_t now)
 {
-	size_t direct;
+	size_t direct = 0;
 	int r;
 
 	chan->used_ns = now;
 	r = rpc_chan_read_some(chan, GX_NOWAIT, &direct);
-	if (r == 0)
+	if (r == 0) {
+		chan->heard_ns = now;
+		if (direct > 0)
+			payload_progress(chan, direct);
 		r = take_buffered(chan);
+	}
 	if (r < 0 && r != -EAGAIN)
-		chan_fail(chan, r);
+		rpc_chan_fail(chan, r);
+	return r;
 }
 
+/*
+ * Nobody has read from an idle connection: a GOAWAY, or its end, may lie in the socket since long.
+ * To learn of it only after the next request was sent would leave that one's outcome in doubt. One
+ * read may end in the middle of a frame.
+ */
 bool rpc_chan_usable(struct rpc_chan *chan)
 {
 	int64_t now = gx_env_now_ns(chan->env);
 	bool usable;
 
 	gx_env_mutex_lock(chan->env, &chan->lock);
-	if (chan->failed == 0 && !chan->reading && chan->load == 0 && now - chan->used_ns > IDLE_NS)
-		look(chan, now);
+	if (chan->failed == 0 && !chan->reading && now - chan->used_ns > IDLE_NS) {
+		for (int i = 0; i < LOOKS_MAX && rpc_chan_look(chan, now) == 0; i++)
+			;
+	}
 	usable = chan->failed == 0 && !chan->leaving;
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 	return usable;
+}
+
+/* How long to wait at first: to the deadline, or as long as the call bears silence. */
+static int64_t slot_until(const struct rpc_chan *chan, const struct slot *slot)
+{
+	int64_t from;
+
+	if (slot->silent_ns == 0)
+		return slot->deadline_ns;
+	from = GX_MAX(slot->since_ns, chan->heard_ns);
+	return slot->deadline_ns - from > slot->silent_ns ? from + slot->silent_ns
+							  : slot->deadline_ns;
 }
 
 /*
@@ -547,12 +421,13 @@ static void read_for_all(struct rpc_chan *chan, struct slot *slot)
 {
 	chan->reading = true;
 	while (slot->state == SLOT_WAITING && chan->failed == 0) {
+		int64_t until_ns = slot_until(chan, slot);
 		size_t direct = 0;
 		int r;
 
 		chan->direct_slot = chan->payload ? chan->payload_slot : NULL;
 		gx_env_mutex_unlock(chan->env, &chan->lock);
-		r = rpc_chan_read_some(chan, slot->deadline_ns, &direct);
+		r = rpc_chan_read_some(chan, until_ns, &direct);
 		gx_env_mutex_lock(chan->env, &chan->lock);
 		if (chan->direct_slot) {
 			struct slot *other = chan->direct_slot;
@@ -563,14 +438,16 @@ static void read_for_all(struct rpc_chan *chan, struct slot *slot)
 		}
 		if (chan->failed != 0 || r == -ETIMEDOUT)
 			break;
+		if (r == 0)
+			chan->heard_ns = gx_env_now_ns(chan->env);
 		if (r == 0 && direct > 0)
 			payload_progress(chan, direct);
 		if (r == 0)
 			r = take_buffered(chan);
 		if (r < 0)
-			chan_fail(chan, r);
+			rpc_chan_fail(chan, r);
 	}
-	pass_reading(chan);
+	rpc_chan_pass_reading(chan);
 }
 
 /*
@@ -583,10 +460,10 @@ static void slot_expire(struct rpc_chan *chan, struct slot *slot)
 	slot->reply = NULL;
 	if (chan->direct_slot == slot) {
 		slot->state = SLOT_DONE;
-		chan_fail(chan, -ECONNRESET);
+		rpc_chan_fail(chan, -ECONNRESET);
 		gx_env_shutdown(chan->env, chan->stream.fd);
-		slot_settle(chan, slot);
-		slot_give(chan, slot);
+		rpc_chan_slot_settle(chan, slot);
+		rpc_chan_slot_give(chan, slot);
 		return;
 	}
 	slot->state = SLOT_ABANDONED;
@@ -594,27 +471,45 @@ static void slot_expire(struct rpc_chan *chan, struct slot *slot)
 		chan->payload = NULL;
 }
 
-/* Waits for the reply, reading or letting another thread read. False: the time is up. */
-static bool slot_wait(struct rpc_chan *chan, struct slot *slot)
+/* The server has said nothing for too long: nobody will get anything from it. */
+static void give_up(struct rpc_chan *chan, struct slot *slot)
 {
-	while (slot->state == SLOT_WAITING) {
-		int r = 0;
+	rpc_chan_fail(chan, -ECONNRESET);
+	gx_env_shutdown(chan->env, chan->stream.fd);
+	rpc_chan_slot_settle(chan, slot);
+	rpc_chan_slot_give(chan, slot);
+}
 
-		if (!chan->reading) {
+/*
+ * Waits for the reply, reading or letting another thread read. -ETIMEDOUT: the time is up;
+ * -EHOSTDOWN: there was silence for too long.
+ */
+static int slot_wait(struct rpc_chan *chan, struct slot *slot)
+{
+	int r = 0;
+
+	while (r == 0 && slot->state == SLOT_WAITING) {
+		int64_t now;
+
+		if (!chan->reading)
 			read_for_all(chan, slot);
-			if (slot->state == SLOT_WAITING)
-				return false;
+		else if (slot_sleep(chan, slot, slot_until(chan, slot)) == 0)
 			continue;
-		}
-		r = slot_sleep(chan, slot, slot->deadline_ns);
-		if (r == -ETIMEDOUT && slot->state == SLOT_WAITING) {
-			/* The reading may just have been passed to us: somebody must take it. */
-			if (!chan->reading)
-				pass_reading(chan);
-			return false;
-		}
+		if (slot->state != SLOT_WAITING)
+			break;
+		now = gx_env_now_ns(chan->env);
+		/* While we slept the reader may have heard something. */
+		if (slot_until(chan, slot) > now)
+			continue;
+		r = now < slot->deadline_ns ? -EHOSTDOWN : -ETIMEDOUT;
 	}
-	return true;
+	/*
+	 * The reading may have been passed to us, and meanwhile somebody who only looked has found
+	 * our reply, or our time is up: another must take it.
+	 */
+	if (!chan->reading)
+		rpc_chan_pass_reading(chan);
+	return r;
 }
 
 int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_reply)
@@ -623,7 +518,7 @@ int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_re
 	int r;
 
 	gx_env_mutex_lock(chan->env, &chan->lock);
-	slot = slot_find(chan, call);
+	slot = rpc_chan_slot(chan, call);
 	gx_assert(slot && !slot->reply);
 	slot->reply = ret_reply;
 	if (slot->held) {
@@ -631,14 +526,78 @@ int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_re
 		if (slot->err == 0)
 			slot->err = r;
 	}
-	if (slot_wait(chan, slot)) {
-		slot_settle(chan, slot);
-		r = slot->err;
-		slot_give(chan, slot);
-	} else {
-		r = -ETIMEDOUT;
+	if (slot->descriptor >= 0)
+		give_descriptor(chan, slot, slot->descriptor);
+	slot->descriptor = -1;
+	if (slot->silent_ns > 0)
+		slot->since_ns = gx_env_now_ns(chan->env);
+	r = slot_wait(chan, slot);
+	if (r == -EHOSTDOWN) {
+		give_up(chan, slot);
+	} else if (r < 0) {
 		slot_expire(chan, slot);
+	} else {
+		rpc_chan_slot_settle(chan, slot);
+		r = slot->err;
+		rpc_chan_slot_give(chan, slot);
 	}
 	gx_env_mutex_unlock(chan->env, &chan->lock);
 	return r;
+}
+
+bool rpc_chan_arrived(struct rpc_chan *chan, uint64_t call)
+{
+	struct slot *slot;
+	bool arrived;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	slot = rpc_chan_slot(chan, call);
+	gx_assert(slot && !slot->reply);
+	while (slot->state == SLOT_WAITING && chan->failed == 0 && !chan->reading &&
+	       rpc_chan_look(chan, gx_env_now_ns(chan->env)) == 0)
+		;
+	arrived = slot->state != SLOT_WAITING;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return arrived;
+}
+
+bool rpc_chan_redirect(struct rpc_chan *chan, uint64_t call, void *payload_in)
+{
+	struct slot *slot;
+	bool possible;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	slot = rpc_chan_slot(chan, call);
+	gx_assert(slot && !slot->reply);
+	possible = slot->state == SLOT_WAITING && chan->direct_slot != slot;
+	if (possible && chan->payload_slot == slot) {
+		/* Its beginning came with the end of another reply. */
+		size_t begun = slot->frame.payload_bytes - chan->payload_left;
+
+		possible = chan->payload != NULL;
+		if (possible) {
+			memcpy(payload_in, slot->payload_in, begun);
+			chan->payload = (unsigned char *)payload_in + begun;
+		}
+	}
+	if (possible)
+		slot->payload_in = payload_in;
+	gx_env_mutex_unlock(chan->env, &chan->lock);
+	return possible;
+}
+
+void rpc_chan_cancel(struct rpc_chan *chan, uint64_t call)
+{
+	struct slot *slot;
+
+	gx_env_mutex_lock(chan->env, &chan->lock);
+	slot = rpc_chan_slot(chan, call);
+	gx_assert(slot && !slot->reply);
+	if (slot->state == SLOT_WAITING) {
+		slot_expire(chan, slot);
+	} else {
+		rpc_chan_slot_settle(chan, slot);
+		rpc_chan_slot_give(chan, slot);
+	}
+	gx_env_mutex_unlock(chan->env, &chan->lock);
 }

@@ -28,6 +28,8 @@ struct rpc_reply {
 	ProtobufCMessage *message; /* if OK: the method's reply type; lives in the arena */
 	uint64_t payload_bytes;    /* received into the request's payload_in */
 	char detail[GX_DETAIL_MAX + 1];
+	int descriptor;     /* came with the reply (unix sockets); who takes it sets -1; -1: none */
+	struct gx_env *env; /* whose it is */
 	bool used;
 	struct rpc_arena arena;
 };
@@ -35,14 +37,25 @@ struct rpc_reply {
 void rpc_reply_init(struct rpc_reply *reply);
 void rpc_reply_fini(struct rpc_reply *reply);
 
+/*
+ * A payload that is a part of a file, sent without a copy of it in memory where that is possible.
+ * What the file lacks, because somebody cut it, is sent as zeros.
+ */
+struct rpc_payload_file {
+	int fd;
+	uint64_t offset, bytes;
+};
+
 struct rpc_request {
 	const struct rpc_method *method;
 	const ProtobufCMessage *message;
 	const struct iovec *payload_out; /* request payload; must stay until the call returns */
 	int payload_out_count;
+	const struct rpc_payload_file *payload_file; /* NULL: none; else behind payload_out */
 	void *payload_in; /* where a reply payload goes; one that does not fit is -E2BIG */
 	size_t payload_in_bytes;
 	int64_t deadline_ns;
+	int64_t silent_ns; /* 0: off; see struct rpc_call_options */
 	uint64_t trace;
 	uint64_t seq; /* mutating methods */
 	uint32_t window;
@@ -86,6 +99,18 @@ GX_MUST_CHECK int rpc_chan_submit(struct rpc_chan *chan, const struct rpc_reques
 				  uint64_t *ret_call, bool *ret_sent);
 /* 0 with the reply (whatever its status), or why none came. */
 GX_MUST_CHECK int rpc_chan_wait(struct rpc_chan *chan, uint64_t call, struct rpc_reply *ret_reply);
+/* Would that wait return at once? Reads what has arrived, without waiting. */
+bool rpc_chan_arrived(struct rpc_chan *chan, uint64_t call);
+/*
+ * Before the wait: a payload of the reply goes here, where there is room for as much, and the first
+ * memory is the caller's again. False: too late, it goes where it was asked for.
+ */
+bool rpc_chan_redirect(struct rpc_chan *chan, uint64_t call, void *payload_in);
+/*
+ * Instead of the wait: the call is given up. Its memory is the caller's again when this returns;
+ * the late reply is thrown away.
+ */
+void rpc_chan_cancel(struct rpc_chan *chan, uint64_t call);
 
 /*
  * Not failed, and the server did not ask us to leave. Reads what an idle connection has received

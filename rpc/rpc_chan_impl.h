@@ -6,7 +6,15 @@
 
 #include "rpc/rpc_chan.h"
 
+/*
+ * rpc_chan.c       slots; receiving
+ * rpc_chan_send.c  sending
+ * rpc_chan_open.c  opening, closing
+ * rpc_chan_push.c  push channels
+ */
 #define SLOTS GX_INFLIGHT_PER_CONN_MAX
+/* A read brings one at most, and the frame of the one before is whole by then. */
+#define PASSED_MAX 2u
 
 enum slot_state {
 	SLOT_FREE,
@@ -20,10 +28,13 @@ struct slot {
 	uint64_t call; /* number of the call it serves */
 	int err;       /* DONE without a reply */
 	int64_t deadline_ns;
+	int64_t silent_ns; /* 0: off */
+	int64_t since_ns;  /* when the wait began: silence counts from there */
 	const struct rpc_method *method;
 	struct rpc_reply *reply; /* of the waiting thread; NULL until it waits */
 	unsigned char *held;     /* message that came before anyone waited */
 	struct rpc_frame frame;  /* header of the held reply */
+	int descriptor;          /* that came with it; -1: none */
 	void *payload_in;
 	size_t payload_in_bytes;
 	struct gx_cond wake;
@@ -49,19 +60,46 @@ struct rpc_chan {
 	unsigned load;     /* slots in use */
 	unsigned sleepers; /* slots whose caller waits for another thread's reading */
 	uint64_t next_call;
-	int64_t used_ns; /* when it was last taken for a call, or looked at */
+	int64_t used_ns;  /* when it was last taken for a call, or looked at */
+	int64_t heard_ns; /* when bytes came last */
 	struct slot slots[SLOTS];
 
 	/* The reader's: whoever has set `reading`. */
 	size_t in_begin, in_end; /* unread part of in[] */
 	size_t in_size;
 	unsigned char *in;
+	int passed[PASSED_MAX]; /* descriptors whose frames are not whole yet, oldest first */
+	unsigned passed_count;
 	unsigned char *payload; /* where the payload being read goes; NULL: thrown away */
 	uint64_t payload_left;
 	struct slot *payload_slot; /* whose it is, until all of it is there */
 	struct slot *direct_slot;  /* under lock: its memory is being read into right now */
 	uint64_t push_seq;         /* push channels: last number seen */
 };
+
+/* -- slots, all under the lock (rpc_chan.c) -- */
+
+/* The slot of a call, or NULL. */
+struct slot *rpc_chan_slot(struct rpc_chan *chan, uint64_t call);
+/* A free one, or NULL. */
+struct slot *rpc_chan_slot_take(struct rpc_chan *chan);
+void rpc_chan_slot_give(struct rpc_chan *chan, struct slot *slot);
+/*
+ * The stream has failed while another thread reads into this slot's memory: the caller may have
+ * it back only when that read has returned, which the shut-down makes it do.
+ */
+void rpc_chan_slot_settle(struct rpc_chan *chan, struct slot *slot);
+/* Ends all calls. */
+void rpc_chan_fail(struct rpc_chan *chan, int err);
+/* Gives the reading on to one of those who wait; one that is done already would not take it. */
+void rpc_chan_pass_reading(struct rpc_chan *chan);
+/*
+ * One step of reading without waiting: by the reader, or by anyone while nobody reads. 0: something
+ * came, and what is whole has been dealt with; -EAGAIN: nothing; else the channel has failed.
+ */
+int rpc_chan_look(struct rpc_chan *chan, int64_t now);
+
+/* -- frames -- */
 
 /*
  * Writes one frame; `request` gives the deadline and the payload. *ret_sent: bytes may have left,

@@ -80,8 +80,12 @@ static int chan_connect(struct rpc_chan *chan, const struct rpc_chan_options *op
 
 static void chan_free(struct rpc_chan *chan)
 {
+	while (chan->passed_count > 0)
+		gx_env_close(chan->env, chan->passed[--chan->passed_count]);
 	for (size_t i = 0; i < SLOTS; i++) {
 		free(chan->slots[i].held);
+		if (chan->slots[i].state != SLOT_FREE && chan->slots[i].descriptor >= 0)
+			gx_env_close(chan->env, chan->slots[i].descriptor);
 		if (chan->slots[i].has_wake)
 			gx_env_cond_fini(chan->env, &chan->slots[i].wake);
 	}
@@ -100,7 +104,7 @@ int rpc_chan_open(const struct rpc_chan_options *options, struct rpc_chan **ret_
 	chan->env = options->env;
 	chan->next_call = 1;
 	rpc_endpoint_format(options->endpoint, chan->remote);
-	chan->in = malloc(READ_BYTES);
+	chan->in = gx_alloc_pages(READ_BYTES);
 	chan->in_size = READ_BYTES;
 	r = chan->in ? chan_connect(chan, options) : -ENOMEM;
 	if (r < 0) {

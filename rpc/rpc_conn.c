@@ -36,7 +36,7 @@ static void *pool_take(struct rpc_server *server)
 	}
 	if (server->pool_buffers >= server->pool_buffers_max)
 		return NULL;
-	buffer = malloc(GX_PAYLOAD_LOOP_MAX);
+	buffer = gx_alloc_pages(GX_PAYLOAD_LOOP_MAX);
 	if (buffer)
 		server->pool_buffers++;
 	return buffer;
@@ -175,6 +175,39 @@ static void leave_half_open(struct rpc_conn *conn)
 	server->dispatcher->stats.half_open--;
 }
 
+/* Sends what is queued. Nothing leaves before what it promises is in force. */
+static int conn_out(struct rpc_conn *conn)
+{
+	struct rpc_server *server = conn->server;
+
+	if (server->commit_fn)
+		server->commit_fn(server->commit_arg);
+	return rpc_out_flush(&conn->out, &conn->stream);
+}
+
+static void conn_attach(struct rpc_conn *conn, const char *program)
+{
+	struct rpc_server *server = conn->server;
+
+	if (server->sessions)
+		rpc_sessions_attach(server->sessions, conn->session);
+	else if (server->session_events)
+		server->session_events->attached(server->session_arg, conn->session, conn->is_push,
+						 program, conn->remote);
+	conn->attached = true;
+}
+
+static void conn_detach(struct rpc_conn *conn)
+{
+	struct rpc_server *server = conn->server;
+
+	if (server->sessions)
+		rpc_sessions_detach(server->sessions, conn->session);
+	else if (server->session_events)
+		server->session_events->detached(server->session_arg, conn->session, conn->is_push);
+	conn->attached = false;
+}
+
 void rpc_conn_close(struct rpc_conn *conn, const char *reason)
 {
 	struct rpc_server *server = conn->server;
@@ -184,7 +217,7 @@ void rpc_conn_close(struct rpc_conn *conn, const char *reason)
 	gx_log(DEBUG, "connection closed", GX_KS("peer", conn->remote), GX_KS("reason", reason));
 	/* What is queued goes out if it can at once: a refusal, the last replies. */
 	if (conn->out.bytes > 0 && conn->state != RPC_CONN_TLS)
-		GX_IGNORE(rpc_out_flush(&conn->out, &conn->stream));
+		GX_IGNORE(conn_out(conn));
 	leave_half_open(conn);
 	if (conn->is_dirty) {
 		LL_DELETE2(server->dirty, conn, dirty_next);
@@ -197,10 +230,9 @@ void rpc_conn_close(struct rpc_conn *conn, const char *reason)
 	gx_loop_unpost(server->loop, &conn->again);
 	if (conn->is_push)
 		HASH_DEL(server->push_conns, conn);
-	conn->is_push = false;
 	if (conn->attached)
-		rpc_sessions_detach(server->sessions, conn->session);
-	conn->attached = false;
+		conn_detach(conn);
+	conn->is_push = false;
 	gx_io_stop(&conn->io);
 	rpc_stream_fini(&conn->stream);
 	conn->state = RPC_CONN_DEAD;
@@ -275,10 +307,6 @@ static int conn_open(struct rpc_conn *conn)
 	conn->state = RPC_CONN_OPEN;
 	conn->in.bytes_max = RPC_FRAME_HEADER_BYTES + GX_MESSAGE_MAX + RPC_SCRATCH_BYTES;
 	leave_half_open(conn);
-	if (server->sessions) {
-		rpc_sessions_attach(server->sessions, conn->session);
-		conn->attached = true;
-	}
 	if (hs->channel == RPC_CHANNEL_PUSH) {
 		bool gx_hash_failed = false;
 		struct rpc_conn *old;
@@ -291,6 +319,7 @@ static int conn_open(struct rpc_conn *conn)
 			return -ENOMEM;
 		conn->is_push = true;
 	}
+	conn_attach(conn, hs->program);
 	gx_log(DEBUG, "connection open", GX_KS("peer", conn->remote),
 	       GX_KS("identity", conn->peer.identity), GX_KS("program", hs->program),
 	       GX_KX("session", conn->session));
@@ -697,7 +726,7 @@ void rpc_conn_flush(struct rpc_conn *conn)
 	if (conn->out.bytes > 0) {
 		size_t before = conn->out.bytes;
 
-		r = rpc_out_flush(&conn->out, &conn->stream);
+		r = conn_out(conn);
 		if (conn->out.bytes < before)
 			conn->sent_ns = gx_loop_now_ns(conn->server->loop);
 	}

@@ -72,6 +72,10 @@ struct rpc_server {
 	struct gx_env *env;
 	struct rpc_dispatcher *dispatcher;
 	struct rpc_sessions *sessions;
+	const struct rpc_session_events *session_events;
+	void *session_arg;
+	void (*commit_fn)(void *arg);
+	void *commit_arg;
 	struct rpc_handshake_server hello;
 	unsigned connections_max, half_open_max;
 	int64_t handshake_ns;

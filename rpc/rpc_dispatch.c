@@ -54,11 +54,17 @@ void rpc_call_init(struct rpc_call *call, struct rpc_dispatcher *d, const struct
 	call->ops = ops;
 	call->conn = conn;
 	call->state = CALL_NEW;
+	call->reply_file = -1;
+	call->reply_descriptor = -1;
 	rpc_arena_init(&call->arena, GX_UNPACK_MAX);
 }
 
 void rpc_call_clear(struct rpc_call *call)
 {
+	void (*done)(struct rpc_call *) = GX_TAKE(call->reply_done);
+
+	if (done)
+		done(call);
 	rpc_arena_clear(&call->arena);
 	call->state = CALL_NEW;
 }
@@ -179,10 +185,25 @@ void rpc_dispatch_run(struct rpc_call *call)
 	gx_log_set_request(outer);
 }
 
+void rpc_call_run_again(struct rpc_call *call)
+{
+	uint64_t outer = gx_log_request();
+	int r;
+
+	gx_assert(call->state == CALL_RUNNING);
+	gx_log_set_request(call->frame.trace);
+	r = call->dispatcher->handlers[call->method->index].thunk(call, call->request, call->reply);
+	if (r != RPC_DEFERRED)
+		rpc_call_finish(call, r);
+	gx_log_set_request(outer);
+}
+
 static void send_reply(struct rpc_call *call, uint16_t status, const void *message, uint32_t bytes)
 {
+	bool with_descriptor = status == RPC_STATUS_OK && call->reply_descriptor >= 0;
 	struct rpc_frame frame = {
 		.type = RPC_FRAME_REPLY,
+		.flags = with_descriptor ? RPC_FRAME_DESCRIPTOR : 0,
 		.code = status,
 		.message_bytes = bytes,
 		.payload_bytes = call->reply_payload_bytes,
@@ -218,11 +239,16 @@ void rpc_call_answer(struct rpc_call *call, uint16_t status, const void *message
 }
 
 /* The reply message, packed into the call's arena; NULL when it cannot be. */
-static void *pack_reply(struct rpc_call *call, uint32_t *ret_bytes)
+static const void *pack_reply(struct rpc_call *call, uint32_t *ret_bytes)
 {
-	size_t bytes = protobuf_c_message_get_packed_size(call->reply);
+	size_t bytes;
 	void *packed;
 
+	if (call->packed) {
+		*ret_bytes = call->packed_bytes;
+		return call->packed;
+	}
+	bytes = protobuf_c_message_get_packed_size(call->reply);
 	if (bytes > GX_MESSAGE_MAX)
 		return NULL;
 	packed = rpc_arena_alloc(&call->arena, bytes);
@@ -250,6 +276,11 @@ void rpc_call_finish(struct rpc_call *call, int err)
 	enum rpc_status status;
 
 	gx_assert(err <= 0);
+	if (err == 0 && call->reply_descriptor >= 0 && !call->passes_descriptors)
+		err = rpc_call_fail(call, -EOPNOTSUPP, "descriptors go over unix sockets only");
+	/* The request did not arrive whole: its sender, if it lives, sends it again. */
+	if (err < 0 && err == call->payload_err)
+		err = -EAGAIN;
 	if (err == 0) {
 		message = pack_reply(call, &bytes);
 		if (!message)
@@ -278,8 +309,13 @@ ssize_t rpc_call_read_payload(struct rpc_call *call, void *buf, size_t bytes)
 {
 	uint64_t left;
 
-	if (call->ops->read_payload)
-		return call->ops->read_payload(call, buf, bytes);
+	if (call->ops->read_payload) {
+		ssize_t n = call->ops->read_payload(call, buf, bytes);
+
+		if (n < 0)
+			call->payload_err = (int)n;
+		return n;
+	}
 	left = call->payload_left;
 	bytes = (size_t)GX_MIN((uint64_t)bytes, left);
 	memcpy(buf, call->payload + (call->payload_bytes - left), bytes);

@@ -7,9 +7,9 @@
  * returns 0 or a negative errno, or RPC_DEFERRED and later exactly one
  * rpc_call_finish().
  *
- * Threads: a call belongs to the thread that dispatched it (a server loop, or
- * one thread per connection in rpc_serve). rpc_call_finish() of a deferred
- * call is made on that same thread, or through gx_loop_post() to it.
+ * Threads: on a loop a call belongs to the loop's thread, and rpc_call_finish()
+ * of a deferred call is made there, perhaps through gx_loop_post(). In rpc_serve
+ * a deferred call is finished by any one thread.
  */
 #ifndef RPC_DISPATCH_H
 #define RPC_DISPATCH_H
@@ -51,8 +51,17 @@ struct rpc_call {
 	uint64_t payload_bytes;    /* of the request */
 	const void *reply_payload; /* set by the handler: must live until the call is cleared */
 	uint64_t reply_payload_bytes;
+	/* rpc_serve only; -1: none. What they name stays the handler's: see reply_done. */
+	int reply_file; /* the reply's payload is sent from this file … */
+	uint64_t reply_file_offset;
+	int reply_descriptor;    /* goes to the peer with an OK reply … */
+	bool passes_descriptors; /* … if this says so: unix sockets only, else -EOPNOTSUPP */
+	void (*reply_done)(struct rpc_call *call); /* once, by rpc_call_clear(), sent or not */
+	void *reply_done_arg;
 	uint32_t retry_after_ms;        /* hint behind AGAIN and SHUTDOWN */
 	char detail[GX_DETAIL_MAX + 1]; /* human text behind an error; see rpc_call_fail() */
+	const void *packed;             /* set by a handler that has packed the reply itself … */
+	uint32_t packed_bytes; /* … for rpc_call_finish(call, 0); lives as long as the call */
 
 	/* For the connection and the dispatcher. */
 	const struct rpc_call_ops *ops;
@@ -67,9 +76,11 @@ struct rpc_call {
 	ProtobufCMessage *request;
 	ProtobufCMessage *reply;
 	uint64_t payload_left; /* threaded: not read yet */
+	int payload_err;       /* threaded: why the rest will not come */
 	size_t held_bytes;     /* loop servers: charged to the server while in work */
 	void *pool_buffer;     /* loop servers: payload memory to give back */
 	int state;
+	void *replay_data; /* the replay table's own */
 	struct rpc_arena arena;
 };
 
@@ -81,6 +92,12 @@ static inline void *rpc_call_alloc(struct rpc_call *call, size_t bytes)
 
 /* Sets the human text of an error (cut to its maximum) and evaluates to err. */
 int rpc_call_fail(struct rpc_call *call, int err, const char *fmt, ...) GX_PRINTF(3, 4);
+
+/*
+ * Runs the handler of a deferred call once more, from the start, and finishes the call unless it is
+ * deferred again: for a handler that could not begin yet.
+ */
+void rpc_call_run_again(struct rpc_call *call);
 
 /* Ends a deferred call: 0 or negative errno. call->reply is the reply to fill before. */
 void rpc_call_finish(struct rpc_call *call, int err);

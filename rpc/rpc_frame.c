@@ -48,6 +48,7 @@ int rpc_frame_decode(const unsigned char header[RPC_FRAME_HEADER_BYTES],
 {
 	uint32_t magic = gx_get_le32(header);
 	uint8_t type = header[5];
+	unsigned flags_ok = type == RPC_FRAME_REPLY ? RPC_FRAME_DESCRIPTOR : 0;
 
 	if (magic != RPC_FRAME_MAGIC) {
 		/* A TLS record starts 0x16 (handshake) or 0x15 (alert), then 0x03. */
@@ -72,7 +73,7 @@ int rpc_frame_decode(const unsigned char header[RPC_FRAME_HEADER_BYTES],
 		.seq = gx_get_le64(header + 48),
 		.check = gx_get_le64(header + CHECK_OFFSET),
 	};
-	if (ret_frame->flags != 0 || gx_get_le16(header + 10) != 0)
+	if ((ret_frame->flags & ~flags_ok) != 0 || gx_get_le16(header + 10) != 0)
 		return refuse(-EPROTO, "reserved bits set", ret_reason);
 	if (ret_frame->message_bytes > limits->message_max)
 		return refuse(-E2BIG, "message too long", ret_reason);

@@ -45,9 +45,12 @@ enum rpc_frame_type {
 	RPC_FRAME_GOAWAY = 21    /* no new requests on this connection, please */
 };
 
+/* Flags. */
+#define RPC_FRAME_DESCRIPTOR 1u /* REPLY, on a unix socket: a descriptor comes with its bytes */
+
 struct rpc_frame {
 	enum rpc_frame_type type;
-	uint16_t flags; /* none defined; must be 0 */
+	uint16_t flags; /* RPC_FRAME_DESCRIPTOR; others must be 0 */
 	uint16_t code;
 	uint32_t message_bytes;
 	uint64_t payload_bytes;

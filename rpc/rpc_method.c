@@ -1,5 +1,6 @@
 #include "rpc/rpc_method.h"
 #include "core.pb-c.h"
+#include "data.pb-c.h"
 #include "echo.pb-c.h"
 #include "meta.pb-c.h"
 

@@ -15,6 +15,7 @@
 #define RPC_F_BULK_IN 0x20u
 #define RPC_F_BULK_OUT 0x40u
 #define RPC_F_PUSH 0x80u
+#define RPC_F_COMMAND 0x100u
 
 enum rpc_method_id {
 #define RPC_METHOD(svc, Svc, id, UPPER, lower, Camel, flags, since, text) RPC_##UPPER = id,

@@ -3,9 +3,19 @@
  *
  * Same handshake, dispatcher, sessions and limits as rpc_server.h; the
  * differences: a payload of any size up to GX_PAYLOAD_MAX is not buffered but
- * read by the handler (rpc_call_read_payload), a handler may block, and calls
- * of one connection are done one after the other. What a handler leaves of a
+ * read by the handler (rpc_call_read_payload), a handler may block, and requests
+ * of one connection are handled one after the other. What a handler leaves of a
  * payload is skipped.
+ *
+ * A handler that returns RPC_DEFERRED does not hold up its connection: the next
+ * requests are handled at once, up to 64 deferred ones, and their replies may
+ * overtake its own. It reads the payload before; rpc_call_finish() may then come
+ * from any thread. A connection ends only when its deferred calls are finished.
+ *
+ * A reply's payload may come from a file (rpc_call.reply_file), and on a unix
+ * socket a descriptor may go with it (reply_descriptor). While a call is in work
+ * for longer than 250 ms the peer gets a PROGRESS frame for it that often (rule
+ * B10).
  *
  * Listening sockets are watched on a loop; new connections get a thread each,
  * up to a ceiling, above which they wait in the kernel's queue; for one that
@@ -38,7 +48,10 @@ struct rpc_serve_options {
 
 GX_MUST_CHECK int rpc_serve_new(const struct rpc_serve_options *options,
 				struct rpc_serve **ret_serve);
-/* Ends all connections and joins their threads: may block until running handlers return. */
+/*
+ * Ends all connections and joins their threads: blocks until running handlers return and deferred
+ * calls are finished, so what finishes them must still be at work.
+ */
 void rpc_serve_free(struct rpc_serve *serve);
 GX_DEFINE_CLEANUP(struct rpc_serve *, rpc_serve_free)
 

@@ -159,6 +159,10 @@ int rpc_server_new(const struct rpc_server_options *options, struct rpc_server *
 		.arg = server,
 	};
 	server->sessions = options->sessions;
+	server->session_events = options->session_events;
+	server->session_arg = options->session_arg;
+	server->commit_fn = options->commit_fn;
+	server->commit_arg = options->commit_arg;
 	server->connections_max = options->connections_max;
 	server->half_open_max = options->half_open_max;
 	server->handshake_ns = options->handshake_ns;
@@ -171,7 +175,7 @@ int rpc_server_new(const struct rpc_server_options *options, struct rpc_server *
 		.session_arg = options->session_fn ? options->session_arg : options->sessions,
 	};
 	gx_assert(options->session_fn || options->sessions);
-	server->scratch = malloc(RPC_SCRATCH_BYTES);
+	server->scratch = gx_alloc_pages(RPC_SCRATCH_BYTES);
 	r = server->scratch ? 0 : -ENOMEM;
 	if (r == 0)
 		r = gx_timer_start(server->loop, &server->sweep,
@@ -213,6 +217,17 @@ void rpc_server_free(struct rpc_server *server)
 	rpc_listeners_fini(&server->listeners);
 	free(server->scratch);
 	free(server);
+}
+
+void rpc_server_kick(struct rpc_server *server, uint64_t session, const char *reason)
+{
+	struct rpc_conn *conn, *tmp;
+
+	DL_FOREACH_SAFE2(server->conns, conn, tmp, next)
+	{
+		if (conn->state == RPC_CONN_OPEN && conn->session == session)
+			rpc_conn_close(conn, reason);
+	}
 }
 
 void rpc_server_drain(struct rpc_server *server, int64_t deadline_ns, rpc_drained_fn fn, void *arg)

@@ -29,6 +29,17 @@ struct rpc_server;
 /* End-of-turn level at which replies are flushed; commit hooks use a lower one. */
 #define RPC_HOOK_LEVEL 100
 
+/*
+ * What a session table of one's own (session_fn) wants to hear; called from inside the server,
+ * which must not be called back except by rpc_server_push().
+ */
+struct rpc_session_events {
+	/* A connection of the session is open; of a push channel the older one is closed before. */
+	void (*attached)(void *arg, uint64_t session, bool push, const char *program,
+			 const char *remote);
+	void (*detached)(void *arg, uint64_t session, bool push);
+};
+
 struct rpc_server_options {
 	struct gx_loop *loop;
 	struct rpc_dispatcher *dispatcher; /* borrowed */
@@ -36,6 +47,13 @@ struct rpc_server_options {
 	struct rpc_sessions *sessions;     /* borrowed; NULL if session_fn is given */
 	rpc_session_fn session_fn;         /* other session tables */
 	void *session_arg;
+	const struct rpc_session_events *session_events; /* with session_fn; may be NULL */
+	/*
+	 * Called before bytes go to any peer: what replies promise must be in force by then. May be
+	 * called several times a turn. NULL: nothing to do.
+	 */
+	void (*commit_fn)(void *arg);
+	void *commit_arg;
 	uint64_t boot;
 	unsigned connections_max;
 	unsigned half_open_max;
@@ -64,6 +82,9 @@ GX_MUST_CHECK int rpc_server_listen(struct rpc_server *server, const struct rpc_
  * connections are gone, at the latest at the deadline.
  */
 void rpc_server_drain(struct rpc_server *server, int64_t deadline_ns, rpc_drained_fn fn, void *arg);
+
+/* Closes all connections of a session: what it is told afterwards it must ask for anew. */
+void rpc_server_kick(struct rpc_server *server, uint64_t session, const char *reason);
 
 /* 0: the client has acknowledged it; -ECONNRESET: its push channel broke first. */
 typedef void (*rpc_pushed_fn)(void *arg, int err);

@@ -25,10 +25,12 @@ struct rpc_session {
 	uint64_t id;
 	struct share *share;
 	unsigned connections;
-	unsigned running;             /* entries being worked on */
-	int64_t idle_since_ns;        /* valid while connections == 0 */
-	uint64_t acked;               /* the client has the replies up to here */
-	struct replay_entry *entries; /* GX_REPLAY_PER_SESSION_MAX, by seq; made at first use */
+	unsigned running;      /* entries being worked on */
+	int64_t idle_since_ns; /* valid while connections == 0 */
+	uint64_t acked;        /* the client has the replies up to here */
+	/* A ring, by seq, for (acked, acked + entry_count]; it grows with what is unanswered. */
+	struct replay_entry *entries;
+	size_t entry_count; /* a power of two */
 	UT_hash_handle hh;
 };
 
@@ -44,7 +46,7 @@ struct rpc_sessions {
 
 /* One identity may have a fourth of the sessions and of the bytes. */
 #define SHARE_DIVISOR 4
-#define TABLE_BYTES (GX_REPLAY_PER_SESSION_MAX * sizeof(struct replay_entry))
+#define ENTRIES_MIN 8u
 
 static const struct rpc_replay_ops replay_ops;
 
@@ -134,13 +136,11 @@ static void share_leave(struct rpc_sessions *sessions, struct share *share)
 static void session_free(struct rpc_sessions *sessions, struct rpc_session *session)
 {
 	HASH_DEL(sessions->by_id, session);
-	if (session->entries) {
-		for (size_t i = 0; i < GX_REPLAY_PER_SESSION_MAX; i++) {
-			gx_assert(!session->entries[i].waiters);
-			entry_clear(sessions, session, &session->entries[i]);
-		}
-		discharge(sessions, session, TABLE_BYTES);
+	for (size_t i = 0; i < session->entry_count; i++) {
+		gx_assert(!session->entries[i].waiters);
+		entry_clear(sessions, session, &session->entries[i]);
 	}
+	discharge(sessions, session, session->entry_count * sizeof(*session->entries));
 	share_leave(sessions, session->share);
 	free(session->entries);
 	free(session);
@@ -291,7 +291,34 @@ size_t rpc_sessions_count(struct rpc_sessions *sessions)
 
 static struct replay_entry *entry_at(struct rpc_session *session, uint64_t seq)
 {
-	return &session->entries[seq % GX_REPLAY_PER_SESSION_MAX];
+	return &session->entries[seq % session->entry_count];
+}
+
+/* Room for numbers up to acked + count. */
+static int ring_grow(struct rpc_sessions *sessions, struct rpc_session *session, uint64_t count)
+{
+	struct rpc_session bigger = *session;
+	size_t added;
+
+	bigger.entry_count = GX_MAX(session->entry_count, (size_t)ENTRIES_MIN);
+	while (bigger.entry_count < count)
+		bigger.entry_count *= 2;
+	if (bigger.entry_count == session->entry_count)
+		return 0;
+	added = (bigger.entry_count - session->entry_count) * sizeof(*bigger.entries);
+	if (!has_room(sessions, session, added))
+		return -EAGAIN;
+	bigger.entries = calloc(bigger.entry_count, sizeof(*bigger.entries));
+	if (!bigger.entries)
+		return -ENOMEM;
+	for (size_t i = 0; i < session->entry_count; i++)
+		if (session->entries[i].state != ENTRY_FREE)
+			*entry_at(&bigger, session->entries[i].seq) = session->entries[i];
+	charge(sessions, session, added);
+	free(session->entries);
+	session->entries = bigger.entries;
+	session->entry_count = bigger.entry_count;
+	return 0;
 }
 
 /*
@@ -302,15 +329,15 @@ static void trim(struct rpc_sessions *sessions, struct rpc_session *session, uin
 {
 	if (acked <= session->acked)
 		return;
-	for (size_t i = 0; session->running > 0 && i < GX_REPLAY_PER_SESSION_MAX; i++) {
+	for (size_t i = 0; session->running > 0 && i < session->entry_count; i++) {
 		const struct replay_entry *entry = &session->entries[i];
 
 		if (entry->state == ENTRY_RUNNING && entry->seq <= acked)
 			acked = entry->seq - 1;
 	}
 	/* A jump over more than the table holds visits each entry once. */
-	for (uint64_t n = GX_MIN(acked - session->acked, (uint64_t)GX_REPLAY_PER_SESSION_MAX);
-	     n > 0; n--) {
+	for (uint64_t n = GX_MIN(acked - session->acked, (uint64_t)session->entry_count); n > 0;
+	     n--) {
 		struct replay_entry *entry = entry_at(session, session->acked + n);
 
 		if (entry->state == ENTRY_DONE)
@@ -324,22 +351,18 @@ static int begin_locked(struct rpc_sessions *sessions, struct rpc_session *sessi
 {
 	uint64_t seq = call->frame.seq;
 	struct replay_entry *entry;
+	int r;
 
 	if (call->frame.window == 0 || call->frame.window > seq)
 		return rpc_call_fail(call, -EPROTO, "impossible replay window");
-	if (!session->entries) {
-		if (!has_room(sessions, session, TABLE_BYTES))
-			return rpc_call_fail(call, -EAGAIN, "the replay table is full");
-		session->entries = calloc(GX_REPLAY_PER_SESSION_MAX, sizeof(*session->entries));
-		if (!session->entries)
-			return -ENOMEM;
-		charge(sessions, session, TABLE_BYTES);
-	}
 	trim(sessions, session, seq - call->frame.window);
 	if (seq <= session->acked)
 		return rpc_call_fail(call, -ENOTRECOVERABLE, "its result was acknowledged before");
 	if (seq - session->acked > GX_REPLAY_PER_SESSION_MAX)
 		return rpc_call_fail(call, -E2BIG, "too many results not acknowledged");
+	r = ring_grow(sessions, session, seq - session->acked);
+	if (r < 0)
+		return r == -EAGAIN ? rpc_call_fail(call, r, "the replay table is full") : r;
 	entry = entry_at(session, seq);
 	if (entry->state == ENTRY_FREE) {
 		if (!has_room(sessions, session, 0))
@@ -394,6 +417,21 @@ static int replay_begin(struct rpc_replay *replay, struct rpc_call *call)
 	return r;
 }
 
+/* The message is another call's, which may be gone before this one's reply is out. */
+static void answer_waiter(struct rpc_call *waiter, uint16_t status, const void *message,
+			  uint32_t bytes)
+{
+	void *copy = rpc_call_alloc(waiter, bytes);
+
+	if (copy && bytes > 0)
+		memcpy(copy, message, bytes);
+	/* Asked again, it can be told. */
+	if (!copy)
+		rpc_call_answer(waiter, RPC_STATUS_AGAIN, NULL, 0);
+	else
+		rpc_call_answer(waiter, status, copy, bytes);
+}
+
 static void replay_finish(struct rpc_replay *replay, struct rpc_call *call,
 			  const struct rpc_frame *frame, const void *message)
 {
@@ -434,7 +472,7 @@ static void replay_finish(struct rpc_replay *replay, struct rpc_call *call,
 		struct rpc_call *waiter = waiters;
 
 		waiters = waiter->next;
-		rpc_call_answer(waiter, frame->code, message, frame->message_bytes);
+		answer_waiter(waiter, frame->code, message, frame->message_bytes);
 	}
 }
 

@@ -1,5 +1,8 @@
 #include "rpc/rpc_stream.h"
 
+#define COPY_BYTES 65536u
+#define COPY_NOWAIT_BYTES 16384u
+
 static int plain_handshake(struct rpc_stream *s GX_UNUSED, int64_t deadline_ns GX_UNUSED)
 {
 	return 0;
@@ -52,6 +55,8 @@ int rpc_stream_init(struct rpc_stream *stream, struct gx_env *env, int fd)
 		r = gx_env_peer_name(env, fd, &stream->remote);
 	if (r < 0)
 		rpc_stream_fini(stream);
+	else
+		stream->passes_fds = gx_env_passes_fds(env, &stream->local);
 	return r;
 }
 
@@ -107,4 +112,48 @@ int rpc_stream_write_all(struct rpc_stream *s, struct iovec *iov, int iov_count,
 		iov_count = rpc_iov_advance(&iov, iov_count, (size_t)n);
 	}
 	return 0;
+}
+
+ssize_t rpc_stream_writev_fd(struct rpc_stream *s, const struct iovec *iov, int iov_count,
+			     int passed, int64_t deadline_ns)
+{
+	if (!s->passes_fds)
+		return -EOPNOTSUPP;
+	return gx_env_send_fd(s->env, s->fd, iov, iov_count, passed, deadline_ns);
+}
+
+ssize_t rpc_stream_readv_fd(struct rpc_stream *s, const struct iovec *iov, int iov_count,
+			    int *ret_passed, int64_t deadline_ns)
+{
+	*ret_passed = -1;
+	if (!s->passes_fds)
+		return rpc_stream_readv(s, iov, iov_count, deadline_ns);
+	return gx_env_recv_fd(s->env, s->fd, iov, iov_count, ret_passed, deadline_ns);
+}
+
+/* TLS must see the bytes. Without waiting it takes one record, with waiting all we read. */
+static ssize_t send_copy(struct rpc_stream *s, int file, uint64_t offset, uint64_t bytes,
+			 int64_t deadline_ns)
+{
+	unsigned char space[COPY_BYTES];
+	size_t most = deadline_ns == GX_NOWAIT ? COPY_NOWAIT_BYTES : sizeof(space);
+	ssize_t n =
+		gx_env_pread(s->env, file, space, (size_t)GX_MIN(bytes, (uint64_t)most), offset);
+	struct iovec iov = {space, (size_t)GX_MAX(n, 0)};
+	int r;
+
+	if (n <= 0)
+		return n;
+	if (deadline_ns == GX_NOWAIT)
+		return rpc_stream_writev(s, &iov, 1, deadline_ns);
+	r = rpc_stream_write_all(s, &iov, 1, deadline_ns);
+	return r < 0 ? r : n;
+}
+
+ssize_t rpc_stream_send_file(struct rpc_stream *s, int file, uint64_t offset, uint64_t bytes,
+			     int64_t deadline_ns)
+{
+	if (s->tls)
+		return send_copy(s, file, offset, bytes, deadline_ns);
+	return gx_env_sendfile(s->env, s->fd, file, offset, (size_t)bytes, deadline_ns);
 }

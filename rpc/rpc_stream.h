@@ -35,9 +35,12 @@ struct rpc_stream {
 	int fd;
 	unsigned want; /* after -EAGAIN: GX_READABLE or GX_WRITABLE */
 	bool tls;
+	bool passes_fds; /* descriptors can go with the bytes */
 	struct gx_addr local, remote;
-	const char *reason; /* after a failure: static text for the log, or NULL */
-	void *impl;         /* the TLS state */
+	/* After a failure: static text for the log, or NULL. Of whoever failed last, reader or
+	 * writer. */
+	const char *_Atomic reason;
+	void *impl; /* the TLS state */
 };
 
 /* A plain stream over a connected socket; owns fd from here on, also when it fails. */
@@ -73,6 +76,21 @@ GX_MUST_CHECK int rpc_stream_read_all(struct rpc_stream *s, void *buf, size_t by
 /* Consumes iov. */
 GX_MUST_CHECK int rpc_stream_write_all(struct rpc_stream *s, struct iovec *iov, int iov_count,
 				       int64_t deadline_ns);
+
+/*
+ * One write and one read with a descriptor (-EOPNOTSUPP unless passes_fds): it goes with the first
+ * byte; the read may get one, or -1.
+ */
+GX_MUST_CHECK ssize_t rpc_stream_writev_fd(struct rpc_stream *s, const struct iovec *iov,
+					   int iov_count, int passed, int64_t deadline_ns);
+GX_MUST_CHECK ssize_t rpc_stream_readv_fd(struct rpc_stream *s, const struct iovec *iov,
+					  int iov_count, int *ret_passed, int64_t deadline_ns);
+/*
+ * Writes bytes of a file: at least one, or 0 at its end. Not all that a blocking call has written
+ * before an error is told: after one the stream is of no more use, unless it was GX_NOWAIT.
+ */
+GX_MUST_CHECK ssize_t rpc_stream_send_file(struct rpc_stream *s, int file, uint64_t offset,
+					   uint64_t bytes, int64_t deadline_ns);
 
 /* Moves an iovec array past `bytes` already done; returns the entries left, *iov moved. */
 int rpc_iov_advance(struct iovec **iov, int iov_count, size_t bytes);

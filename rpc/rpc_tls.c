@@ -308,6 +308,7 @@ static int ssl_failure(struct rpc_stream *s, int result, unsigned *ret_want)
 	struct tls_state *state = s->impl;
 	int saved = errno;
 	int why = SSL_get_error(state->ssl, result);
+	const char *reason;
 
 	switch (why) {
 	case SSL_ERROR_WANT_READ:
@@ -321,10 +322,11 @@ static int ssl_failure(struct rpc_stream *s, int result, unsigned *ret_want)
 	default:
 		break;
 	}
-	s->reason = drain_reason(state);
-	if (!s->reason)
-		s->reason = lost;
-	if (s->reason == lost)
+	reason = drain_reason(state);
+	if (!reason)
+		reason = lost;
+	s->reason = reason;
+	if (reason == lost)
 		return why == SSL_ERROR_SYSCALL && saved > 0 ? -saved : -ECONNRESET;
 	return state->established ? -EPROTO : -EKEYREJECTED;
 }
@@ -576,6 +578,7 @@ int rpc_tls_start(struct rpc_stream *stream, struct rpc_tls_ctx *ctx)
 	stream->impl = state;
 	stream->ops = &tls_ops;
 	stream->tls = true;
+	stream->passes_fds = false;
 	return 0;
 }
 

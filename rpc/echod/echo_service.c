@@ -49,7 +49,7 @@ int echo_op_sink(struct rpc_call *call, const PbEcho__SinkRequest *request,
 		return 0;
 	}
 	/* Streamed: the sum is of the pieces' sums, each over SINK_BYTES. */
-	space = malloc(SINK_BYTES);
+	space = gx_alloc_pages(SINK_BYTES);
 	if (!space)
 		return -ENOMEM;
 	for (uint64_t left = call->payload_bytes; left > 0;) {
@@ -81,7 +81,7 @@ static int source_make(struct echo_service *echo)
 
 	gx_env_mutex_lock(echo->env, &echo->lock);
 	if (!echo->source_data) {
-		echo->source_data = malloc(ECHO_SOURCE_MAX);
+		echo->source_data = gx_alloc_pages(ECHO_SOURCE_MAX);
 		if (echo->source_data) {
 			/* A pattern in which every 8-byte word differs. */
 			for (uint64_t i = 0; i < ECHO_SOURCE_MAX / 8; i++) {
