@@ -17,7 +17,7 @@ int md_cache_init(struct md_cache *cache, size_t bytes_max)
 	cache->bucket_count = 1;
 	while (cache->bucket_count < bytes_max / PAIR_BYTES_GUESS)
 		cache->bucket_count *= 2;
-	cache->buckets = calloc(cache->bucket_count, sizeof(struct md_cache_entry *));
+	cache->buckets = gx_calloc_mapped(cache->bucket_count, sizeof(struct md_cache_entry *));
 	if (cache->buckets == NULL)
 		return -ENOMEM;
 	cache->bytes = cache->bucket_count * sizeof(struct md_cache_entry *);

@@ -1,7 +1,8 @@
 #include "metad/md_command.h"
 #include "common/gx_num.h"
 
-#define COMMAND_VERSION 1
+/* Version 2 is version 1 with more flags and methods. */
+#define COMMAND_VERSION 2
 #define HEADER_BYTES 64u
 /* Room for the struct of any request; none has messages inside. */
 #define REQUEST_STRUCT_MAX 256u
@@ -55,7 +56,7 @@ int md_command_encode(const struct md_command *c, struct gx_buf *out)
 	gx_put_le64(p + 32, c->session);
 	gx_put_le64(p + 40, c->seq);
 	gx_put_le64(p + 48, c->new_ino);
-	gx_put_le32(p + 56, c->window);
+	gx_put_le64(p + 56, c->check);
 	p += HEADER_BYTES;
 	for (uint32_t i = 0; i < c->cred.group_count; i++, p += 4)
 		gx_put_le32(p, c->cred.groups[i]);
@@ -103,10 +104,10 @@ int md_command_decode(const void *data, size_t bytes, struct rpc_arena *arena,
 	c.session = gx_get_le64(p + 32);
 	c.seq = gx_get_le64(p + 40);
 	c.new_ino = gx_get_le64(p + 48);
-	c.window = gx_get_le32(p + 56);
+	c.check = gx_get_le64(p + 56);
 	if (!c.method || !(c.method->flags & RPC_F_MUTATES) ||
-	    (c.flags & ~(unsigned)MD_COMMAND_FLAGS) || gx_get_le32(p + 60) != 0 ||
-	    c.cred.group_count > MD_GROUPS_MAX || bytes > MD_COMMAND_BYTES_MAX ||
+	    (c.flags & ~(unsigned)MD_COMMAND_FLAGS) || c.cred.group_count > MD_GROUPS_MAX ||
+	    bytes > MD_COMMAND_BYTES_MAX ||
 	    HEADER_BYTES + 4 * (uint64_t)c.cred.group_count + request_bytes + c.payload_bytes !=
 		    bytes)
 		return -EBADMSG;

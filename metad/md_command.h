@@ -33,7 +33,9 @@ enum md_command_flag {
 	 * were checked then. Without it they are checked now.
 	 */
 	MD_COMMAND_HANDLE = 2u,
-	MD_COMMAND_FLAGS = 3u, /* all there are */
+	/* This Report ends the last lease that may write: the object is settled. */
+	MD_COMMAND_SETTLE = 4u,
+	MD_COMMAND_FLAGS = 7u, /* all there are */
 };
 
 struct md_command {
@@ -41,8 +43,8 @@ struct md_command {
 	unsigned flags;  /* enum md_command_flag */
 	int64_t time_ns; /* metad's clock (rule N13) */
 	uint64_t session;
-	uint64_t seq; /* of the session; 0: metad's own command */
-	uint32_t window;
+	uint64_t seq;     /* of the session; 0: metad's own command */
+	uint64_t check;   /* hash of method and request as they came: what a retry has in common */
 	uint64_t new_ino; /* for a command that makes an inode */
 	struct md_cred cred;
 	const ProtobufCMessage *request;

@@ -12,6 +12,8 @@
  * places than a turn has time for, where names that are gone count too.
  */
 #define READDIR_MAX 1024u
+#define READDIR_PLUS_MAX                                                                           \
+	256u /* each may be a read of the store: 7 us, and a turn has 10 ms (N17) */
 #define READDIR_STEPS_MAX 8192u
 #define READDIR_ENTRY_BYTES_MAX 512u /* packed: name, numbers, attributes */
 static_assert(READDIR_MAX * READDIR_ENTRY_BYTES_MAX < GX_MESSAGE_MAX, "a page fits a message");
@@ -106,6 +108,8 @@ static struct md_inode new_inode(struct md_ctx *ctx, const struct md_command *co
 		else if (!md_in_group(ctx, dir->gid) && ctx->cred->uid != 0)
 			inode.mode &= ~(uint32_t)S_ISGID;
 	}
+	if (S_ISREG(mode) || S_ISDIR(mode))
+		inode.ncopy = dir->ncopy;
 	return inode;
 }
 
@@ -150,8 +154,10 @@ int md_apply_make(struct md_ctx *ctx, struct md_command *command, bool live GX_U
 {
 	const PbMeta__MakeRequest *request = (const PbMeta__MakeRequest *)command->request;
 	PbMeta__MakeReply *out = (PbMeta__MakeReply *)reply;
+	uint32_t mode = request->mode;
 	struct md_inode dir, inode;
 	int64_t inline_bytes = 0;
+	struct md_acls acls;
 	int r;
 
 	r = check_kind(ctx, request);
@@ -160,10 +166,12 @@ int md_apply_make(struct md_ctx *ctx, struct md_command *command, bool live GX_U
 	if (r == 0 && S_ISDIR(request->mode) && dir.nlink >= MD_LINK_MAX)
 		r = -EMLINK;
 	if (r == 0)
+		r = md_acl_begin_new(ctx, &dir, request->umask, &mode, &acls);
+	if (r == 0)
 		r = md_new_attr(ctx, &out->attr);
 	if (r < 0)
 		return r;
-	inode = new_inode(ctx, command, &dir, request->mode);
+	inode = new_inode(ctx, command, &dir, mode);
 	if (S_ISDIR(inode.mode)) {
 		inode.nlink = 2;
 		inode.parent = dir.ino;
@@ -178,6 +186,7 @@ int md_apply_make(struct md_ctx *ctx, struct md_command *command, bool live GX_U
 	} else if (S_ISCHR(inode.mode) || S_ISBLK(inode.mode)) {
 		inode.rdev = request->rdev;
 	}
+	md_acl_end_new(ctx, &inode, &acls);
 	add_inode(ctx, &dir, request->name, &inode, inline_bytes);
 	md_fill_attr(&inode, out->attr);
 	return 0;
@@ -208,24 +217,31 @@ int md_state_readlink(struct md_ctx *ctx, const PbMeta__ReadlinkRequest *request
 	return 0;
 }
 
-/* Opening a name that is not there, with the flag that makes it. */
+/* Opening a name that is not there, with the flag that makes it; or truncating what is there. */
 int md_apply_open(struct md_ctx *ctx, struct md_command *command, bool live GX_UNUSED,
 		  ProtobufCMessage *reply)
 {
 	const PbMeta__OpenRequest *request = (const PbMeta__OpenRequest *)command->request;
 	PbMeta__OpenReply *out = (PbMeta__OpenReply *)reply;
+	uint32_t mode = S_IFREG | (request->mode & 07777);
 	struct md_inode dir, inode;
+	struct md_acls acls;
 	int r;
 
+	if (request->ino != 0)
+		return md_open_truncate(ctx, request, out);
 	r = check_new_name(ctx, request->parent, request->name, &dir);
 	if (r == 0 || r == -EACCES)
 		r = request->flags & OPEN_CREATE ? r : -ENOENT;
 	if (r == 0)
+		r = md_acl_begin_new(ctx, &dir, request->umask, &mode, &acls);
+	if (r == 0)
 		r = md_new_attr(ctx, &out->attr);
 	if (r < 0)
 		return r;
-	inode = new_inode(ctx, command, &dir, S_IFREG | (request->mode & 07777));
+	inode = new_inode(ctx, command, &dir, mode);
 	inode.flags = MD_INODE_INLINE;
+	md_acl_end_new(ctx, &inode, &acls);
 	add_inode(ctx, &dir, request->name, &inode, 0);
 	md_fill_attr(&inode, out->attr);
 	out->created = true;
@@ -237,7 +253,7 @@ int md_apply_open(struct md_ctx *ctx, struct md_command *command, bool live GX_U
  * leaves this open; with less, anybody could keep what its owner removes, quota included, and
  * touch the ctime of a file that is not his. Linux calls it protected_hardlinks.
  */
-static int check_linkable(const struct md_ctx *ctx, const struct md_inode *inode)
+static int check_linkable(struct md_ctx *ctx, const struct md_inode *inode)
 {
 	bool set_id = (inode->mode & S_ISUID) ||
 		      (inode->mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP);
@@ -308,9 +324,12 @@ static int check_removable(struct md_ctx *ctx, const struct md_inode *dir,
 	return inode->size > 0 ? -ENOTEMPTY : 0;
 }
 
-/* The inode loses a name; with the last one it goes, or becomes an orphan while open. */
+/*
+ * The inode loses a name; with the last one it goes, or becomes an orphan while open. Its layout is
+ * md_load_layout()'s.
+ */
 static void drop_name(struct md_ctx *ctx, struct md_command *command, bool live,
-		      struct md_inode *inode)
+		      struct md_inode *inode, const PbMeta__LayoutRecord *layout)
 {
 	struct md_key key;
 	bool busy;
@@ -325,12 +344,12 @@ static void drop_name(struct md_ctx *ctx, struct md_command *command, bool live,
 		command->flags |= MD_COMMAND_BUSY;
 	busy = command->flags & MD_COMMAND_BUSY;
 	if (!busy) {
-		md_erase_inode(ctx, inode);
+		md_erase_inode(ctx, inode, layout);
 		return;
 	}
 	md_put_inode(ctx, inode, false);
 	md_key_orphan(&key, inode->ino);
-	md_kv_put(ctx->state->kv, key.bytes, key.count, "", 0, md_tag_of(ctx), false);
+	md_put(ctx, &key, "", 0, false);
 }
 
 /* A name that is to go. One that is not there is -ENOENT even where the caller may not write. */
@@ -354,6 +373,7 @@ int md_apply_unlink(struct md_ctx *ctx, struct md_command *command, bool live,
 {
 	const PbMeta__UnlinkRequest *request = (const PbMeta__UnlinkRequest *)command->request;
 	PbMeta__UnlinkReply *out = (PbMeta__UnlinkReply *)reply;
+	PbMeta__LayoutRecord *layout;
 	struct md_inode dir, inode;
 	int r;
 
@@ -362,11 +382,13 @@ int md_apply_unlink(struct md_ctx *ctx, struct md_command *command, bool live,
 		r = md_may(ctx, &dir, MD_MAY_WRITE);
 	if (r == 0)
 		r = check_removable(ctx, &dir, &inode, request->directory);
+	if (r == 0)
+		r = md_load_layout(ctx, &inode, &layout);
 	if (r < 0)
 		return r;
 	md_delete_entry(ctx, dir.ino, request->name);
 	touch_dir(ctx, &dir, -1, S_ISDIR(inode.mode) ? -1 : 0);
-	drop_name(ctx, command, live, &inode);
+	drop_name(ctx, command, live, &inode, layout);
 	out->ino = inode.ino;
 	out->nlink = inode.nlink;
 	return 0;
@@ -490,6 +512,7 @@ int md_apply_rename(struct md_ctx *ctx, struct md_command *command, bool live,
 {
 	const PbMeta__RenameRequest *request = (const PbMeta__RenameRequest *)command->request;
 	struct rename rn = {.has_target = false};
+	PbMeta__LayoutRecord *layout = NULL;
 	int moved_dirs, target_dirs;
 	int r;
 
@@ -504,6 +527,8 @@ int md_apply_rename(struct md_ctx *ctx, struct md_command *command, bool live,
 	if (rn.has_target && rn.target.ino == rn.moved.ino)
 		return 0;
 	r = rename_judge(ctx, request, &rn);
+	if (r == 0 && rn.has_target)
+		r = md_load_layout(ctx, &rn.target, &layout);
 	if (r < 0)
 		return r;
 	moved_dirs = S_ISDIR(rn.moved.mode) ? 1 : 0;
@@ -516,7 +541,7 @@ int md_apply_rename(struct md_ctx *ctx, struct md_command *command, bool live,
 	}
 	md_delete_entry(ctx, request->from_parent, request->from_name);
 	if (rn.has_target)
-		drop_name(ctx, command, live, &rn.target);
+		drop_name(ctx, command, live, &rn.target, layout);
 	place(ctx, &rn.moved, request->to_parent, request->to_name);
 	touch_both(ctx, &rn, -1, -moved_dirs, rn.has_target ? 0 : 1, moved_dirs - target_dirs);
 	return 0;
@@ -623,6 +648,7 @@ int md_state_readdir(struct md_ctx *ctx, const PbMeta__ReaddirRequest *request,
 	struct md_key from, to;
 	struct md_inode dir;
 	size_t after_bytes = strlen(request->after);
+	uint32_t max = request->plus ? READDIR_PLUS_MAX : READDIR_MAX;
 	int r;
 
 	r = md_get_dir(ctx, request->ino, MD_MAY_READ, &dir);
@@ -630,7 +656,7 @@ int md_state_readdir(struct md_ctx *ctx, const PbMeta__ReaddirRequest *request,
 		return r;
 	if (after_bytes > MD_NAME_MAX)
 		return -ENAMETOOLONG;
-	l.max = request->entries_max == 0 ? READDIR_MAX : GX_MIN(request->entries_max, READDIR_MAX);
+	l.max = request->entries_max == 0 ? max : GX_MIN(request->entries_max, max);
 	reply->entries = rpc_arena_alloc(ctx->arena, l.max * sizeof(PbMeta__DirEntry *));
 	if (!reply->entries)
 		return -ENOMEM;

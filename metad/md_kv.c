@@ -19,6 +19,7 @@
  * ahead and finds its place again by key.
  */
 #include "metad/md_kv.h"
+#include "common/gx_broken.h"
 #include "common/gx_num.h"
 #include "common/gx_sum.h"
 #include "metad/md_cache.h"
@@ -32,7 +33,7 @@
 #define INDEX_KEY "\0index"
 #define INDEX_KEY_BYTES 6u
 /* What an entry of a layer takes, when the size of its table is chosen. */
-#define ENTRY_BYTES_GUESS 256u
+#define ENTRY_BYTES_GUESS 128u
 /* A scan reads ahead from the store this much: little at first, since many stop early. */
 #define AHEAD_FIRST_COUNT 8u
 #define AHEAD_COUNT_MAX 256u
@@ -67,6 +68,7 @@ struct md_kv {
 	struct gx_mutex lock; /* the rest */
 	struct gx_cond cond;
 	struct md_skip *doomed; /* freeing megabytes takes a while, so the writer does it (N17) */
+	struct md_skip *spare;  /* the next layer: mapping its table takes a while, too */
 	const struct md_skip *job;
 	uint64_t job_index;
 	int job_result;
@@ -125,10 +127,21 @@ static int store_layer(struct md_store *store, const struct md_skip *layer, uint
 	return r;
 }
 
+static int make_layer(const struct md_kv *kv, uint64_t generation, struct md_skip **ret_layer)
+{
+	/*
+	 * While the writer is behind a layer grows beyond layer_bytes. Its table has room for that
+	 * from the start: growing it moves all entries in one turn (rule N17).
+	 */
+	return md_skip_new(kv->options.overlay_bytes_max / ENTRY_BYTES_GUESS,
+			   kv->hash_seed ^ (generation * UINT64_C(0x9e3779b97f4a7c15)), ret_layer);
+}
+
 static void writer_main(void *arg)
 {
 	struct md_kv *kv = arg;
 	struct gx_env *env = kv->options.env;
+	bool starved = false;
 
 	gx_env_mutex_lock(env, &kv->lock);
 	for (;;) {
@@ -146,6 +159,16 @@ static void writer_main(void *arg)
 		}
 		if (job == NULL && kv->stopping)
 			break;
+		if (job == NULL && kv->spare == NULL && !starved) {
+			struct md_skip *spare = NULL;
+
+			gx_env_mutex_unlock(env, &kv->lock);
+			/* No memory now: the loop tries again when it needs one. */
+			starved = make_layer(kv, index, &spare) < 0;
+			gx_env_mutex_lock(env, &kv->lock);
+			kv->spare = spare;
+			continue;
+		}
 		if (job == NULL) {
 			(void)gx_env_cond_wait(env, &kv->cond, &kv->lock, GX_FOREVER);
 			continue;
@@ -153,6 +176,7 @@ static void writer_main(void *arg)
 		gx_env_mutex_unlock(env, &kv->lock);
 		r = store_layer(kv->options.store, job, index);
 		gx_env_mutex_lock(env, &kv->lock);
+		starved = false;
 		kv->job = NULL;
 		kv->job_result = r;
 		atomic_store_explicit(&kv->finished, true, memory_order_release);
@@ -166,9 +190,12 @@ static void writer_main(void *arg)
 
 static int new_layer(struct md_kv *kv, struct md_skip **ret_layer)
 {
-	return md_skip_new(kv->options.layer_bytes / ENTRY_BYTES_GUESS,
-			   kv->hash_seed ^ (kv->generation * UINT64_C(0x9e3779b97f4a7c15)),
-			   ret_layer);
+	struct gx_env *env = kv->options.env;
+
+	gx_env_mutex_lock(env, &kv->lock);
+	*ret_layer = GX_TAKE(kv->spare);
+	gx_env_mutex_unlock(env, &kv->lock);
+	return *ret_layer != NULL ? 0 : make_layer(kv, kv->generation, ret_layer);
 }
 
 static bool time_to_freeze(const struct md_kv *kv)
@@ -301,7 +328,8 @@ void md_kv_durable(struct md_kv *kv, uint64_t index)
 	}
 }
 
-bool md_kv_room(const struct md_kv *kv)
+/* Is the overlay smaller than so many fourths of its maximum? */
+static bool overlay_below(const struct md_kv *kv, unsigned fourths)
 {
 	size_t bytes = md_skip_bytes(kv->active);
 
@@ -309,7 +337,17 @@ bool md_kv_room(const struct md_kv *kv)
 		return true;
 	if (kv->frozen != NULL)
 		bytes += md_skip_bytes(kv->frozen);
-	return bytes < kv->options.overlay_bytes_max;
+	return bytes < kv->options.overlay_bytes_max / 4 * fourths;
+}
+
+bool md_kv_room(const struct md_kv *kv)
+{
+	return overlay_below(kv, 4);
+}
+
+bool md_kv_pressed(const struct md_kv *kv)
+{
+	return !overlay_below(kv, 3);
 }
 
 /* -- open and close -------------------------------------------------------------------------- */
@@ -339,6 +377,7 @@ static void kv_free(struct md_kv *kv)
 	md_skip_free(kv->frozen);
 	md_skip_free(kv->clean);
 	md_skip_free(kv->doomed);
+	md_skip_free(kv->spare);
 	md_cache_fini(&kv->cache);
 	gx_buf_fini(&kv->values[0]);
 	gx_buf_fini(&kv->values[1]);
@@ -387,7 +426,7 @@ int md_kv_open(const struct md_kv_options *options, struct md_kv **ret_kv,
 	if (r == 0)
 		r = gx_env_random(options->env, &kv->hash_seed, sizeof(kv->hash_seed));
 	if (r == 0)
-		r = new_layer(kv, &kv->active);
+		r = make_layer(kv, 0, &kv->active);
 	if (r == 0)
 		r = read_index(kv);
 	if (r == 0)
@@ -433,7 +472,7 @@ static const struct md_skip_node *find_change(const struct md_kv *kv, const void
 {
 	const struct md_skip_node *node = md_skip_find(kv->active, key, key_bytes, hash);
 
-	return node != NULL ? node : find_in(kv->frozen, key, key_bytes, hash);
+	return node != NULL || GX_BROKEN(8) ? node : find_in(kv->frozen, key, key_bytes, hash);
 }
 
 /* A tag matters until its command is on disk. */

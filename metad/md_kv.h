@@ -122,6 +122,8 @@ void md_kv_applied(struct md_kv *kv, uint64_t index);
 void md_kv_durable(struct md_kv *kv, uint64_t index);
 /* False: the overlay is full, mutations should wait. Always true with test_writer 1. */
 bool md_kv_room(const struct md_kv *kv);
+/* It is three quarters full: mutations should come slower, lest they have to wait long. */
+bool md_kv_pressed(const struct md_kv *kv);
 
 struct md_kv_stats {
 	size_t cache_bytes;  /* of the options' cache_bytes; the last stored layer included */

@@ -8,8 +8,9 @@
  *
  *   sync	fdatasync() back to back, as long as something is not on disk.
  *		Under load it never sleeps, so a commit does not even wake it.
- *   space	makes the next segment while the current one is filled, removes
- *		the names of trimmed ones.
+ *   space	makes the next segment while the current one is filled, and
+ *		removes trimmed ones or keeps a few to be used again: their blocks
+ *		are written already, and under load zeros cost as much disk as the log.
  *
  * Measured (200-byte records, 16 MiB segments, two busy cores): append and
  * commit cost 0.14 us of CPU besides the pwrite, 0.9 us with it; p50 is the
@@ -34,6 +35,7 @@
  */
 #include "metad/md_log.h"
 #include "metad/md_log_impl.h"
+#include "common/gx_broken.h"
 #include "common/gx_num.h"
 #include <fcntl.h>
 
@@ -41,6 +43,7 @@
 #define RETRY_MS 100u       /* between two tries to make a segment */
 #define RESERVE_BYTES 4096u /* at the end of a segment, at most 1/16 of it */
 #define BUFFER_BYTES 65536u /* to begin with */
+#define BUSY_BYTES 262144u  /* left in a segment: more than a turn writes; at most 1/8 of it */
 
 static void report(struct gx_task *task);
 
@@ -100,6 +103,7 @@ static int sync_pass(struct md_log *log)
 	int r = 0;
 
 	lock(log);
+	/* In this order: all that is written now is in the segments up to the one of later. */
 	target = log->written;
 	last = log->current;
 	for (first = log->segments; first->synced; first = first->next)
@@ -118,7 +122,7 @@ static int sync_pass(struct md_log *log)
 		if (r == 0)
 			segment_synced(log, s);
 	}
-	if (r < 0)
+	if (r < 0 && !GX_BROKEN(7))
 		return fall_sick(log, r);
 	lock(log);
 	for (struct md_log_segment *s = log->segments; new_names; s = s->next) {
@@ -138,9 +142,11 @@ static void sync_main(void *arg)
 
 	for (;;) {
 		lock(log);
+		log->sync_idle = true;
 		while (!log->stopping && log->sick == 0 && log->written == log->durable)
 			GX_IGNORE(gx_env_cond_wait(log->env, &log->sync_wanted, &log->lock,
 						   GX_FOREVER)); /* the condition is asked again */
+		log->sync_idle = false;
 		if (log->stopping || log->sick != 0) {
 			unlock(log);
 			return;
@@ -156,10 +162,15 @@ static void report(struct gx_task *task)
 	struct md_log *log = GX_CONTAINER_OF(task, struct md_log, report_task);
 	uint64_t durable = log->durable;
 	int sick = log->sick;
+	bool news;
 
+	lock(log);
+	news = log->spare_news;
+	log->spare_news = false;
+	unlock(log);
 	if (log->options.durable_fn == NULL || log->reported_sick)
 		return;
-	if (durable == log->reported && sick == 0)
+	if (durable == log->reported && sick == 0 && !news)
 		return;
 	log->reported = durable;
 	log->reported_sick = sick != 0;
@@ -182,15 +193,6 @@ int md_log_sync(struct md_log *log)
 
 /* -- space -------------------------------------------------------------------- */
 
-static void unlink_segment(struct md_log *log, const struct md_log_segment *segment)
-{
-	char path[PATH_MAX];
-
-	/* One that stays costs space until the next start, which finds it covered by the store. */
-	if (md_log_segment_path(log, segment->first, path) == 0)
-		GX_IGNORE(gx_env_unlink(log->env, path));
-}
-
 /* Called with the lock, which is let go meanwhile. */
 static void make_spare(struct md_log *log)
 {
@@ -199,7 +201,9 @@ static void make_spare(struct md_log *log)
 	log->spare_wanted = false;
 	log->spare_making = true;
 	unlock(log);
-	fd = md_log_spare_make(log);
+	fd = md_log_spare_from_kept(log);
+	if (fd < 0)
+		fd = md_log_spare_make(log);
 	lock(log);
 	log->spare_making = false;
 	log->spare_err = fd < 0 ? fd : 0;
@@ -208,6 +212,11 @@ static void make_spare(struct md_log *log)
 	} else {
 		log->spare_fd = fd;
 		log->spare_ready = true;
+	}
+	if (log->spare_awaited) {
+		log->spare_awaited = false;
+		log->spare_news = true;
+		gx_loop_post(log->options.loop, &log->report_task);
 	}
 	gx_env_cond_broadcast(log->env, &log->changed);
 }
@@ -221,7 +230,7 @@ static void empty_trash(struct md_log *log)
 	while (segment != NULL) {
 		struct md_log_segment *next = segment->next;
 
-		unlink_segment(log, segment);
+		md_log_segment_retire(log, segment);
 		free(segment);
 		segment = next;
 	}
@@ -313,8 +322,14 @@ static int flush(struct md_log *log)
 		return fall_sick(log, r);
 	log->current->used += log->buffer.bytes;
 	gx_buf_clear(&log->buffer);
-	lock(log);
 	log->written = log->next_index - 1;
+	/*
+	 * The lock is left alone while the sync thread works: it may have been taken off its CPU
+	 * with it. It says that it is idle before it looks at `written` for the last time.
+	 */
+	if (GX_LIKELY(!log->sync_idle && log->spare_err == 0))
+		return 0;
+	lock(log);
 	gx_env_cond_signal(log->env, &log->sync_wanted);
 	/* After a failure try again well before the space is needed. */
 	if (GX_UNLIKELY(log->spare_err != 0 && log->space_started))
@@ -441,6 +456,22 @@ bool md_log_room(struct md_log *log, size_t bytes)
 	return fits(log, MD_LOG_COMMAND, md_log_record_span(bytes)) || need_spare(log) == 0;
 }
 
+bool md_log_busy(struct md_log *log)
+{
+	const struct md_log_segment *s = log->current;
+	uint64_t margin = GX_MIN((uint64_t)BUSY_BYTES, log->options.segment_bytes / 8);
+	bool busy;
+
+	if (GX_LIKELY(s->used + log->buffer.bytes + margin <= s->bytes) || !log->space_started)
+		return false;
+	lock(log);
+	want_spare(log);
+	busy = !log->spare_ready && log->spare_err == 0 && log->sick == 0;
+	log->spare_awaited = log->spare_awaited || busy;
+	unlock(log);
+	return busy;
+}
+
 void md_log_trim(struct md_log *log, uint64_t index)
 {
 	struct md_log_segment *list = NULL;
@@ -470,6 +501,11 @@ void md_log_trim(struct md_log *log, uint64_t index)
 uint64_t md_log_epoch(const struct md_log *log)
 {
 	return log->epoch;
+}
+
+uint64_t md_log_next(const struct md_log *log)
+{
+	return log->next_index;
 }
 
 uint64_t md_log_written(const struct md_log *log)
@@ -509,6 +545,7 @@ static int begin_epoch(struct md_log *log)
 		return r;
 	/* What a maker left in the middle of its work; usually there is none. */
 	GX_IGNORE(gx_env_unlink(log->env, path));
+	md_log_kept_clear(log);
 	log->epoch++;
 	r = append(log, MD_LOG_EPOCH, NULL, 0);
 	if (r == 0)

@@ -49,7 +49,10 @@ struct md_log_options {
 	struct gx_loop *loop;   /* durable_fn is posted here; NULL: no threads (tools, tests) */
 	const char *dir;        /* must exist; locked by the caller */
 	uint64_t segment_bytes; /* 16 MiB; tests use small ones; 4 KiB to 1 GiB, -EINVAL */
-	/* The disk has moved forward to this index, or (err < 0) the log is sick. On the loop. */
+	/*
+	 * The disk has moved forward to this index, or (err < 0) the log is sick, or (the same
+	 * index as before) the log is no longer busy. On the loop.
+	 */
 	void (*durable_fn)(void *arg, uint64_t durable_index, int err);
 	void *arg;
 };
@@ -83,6 +86,8 @@ GX_MUST_CHECK int md_log_append(struct md_log *log, const void *data, size_t byt
 GX_MUST_CHECK int md_log_commit(struct md_log *log);
 
 uint64_t md_log_epoch(const struct md_log *log);
+/* The index that the next record will get. */
+uint64_t md_log_next(const struct md_log *log);
 /* Newest index written to the file; newest known to be on disk. */
 uint64_t md_log_written(const struct md_log *log);
 uint64_t md_log_durable(const struct md_log *log);
@@ -90,6 +95,11 @@ uint64_t md_log_durable(const struct md_log *log);
 GX_MUST_CHECK int md_log_sync(struct md_log *log);
 /* Is there room for a record of `bytes`? Tries to allocate when there is not. */
 bool md_log_room(struct md_log *log, size_t bytes);
+/*
+ * The segment is nearly full and the next one still being made: an append may have to wait for it,
+ * so commands that can wait elsewhere should. durable_fn is called once more when that is over.
+ */
+bool md_log_busy(struct md_log *log);
 /* 0, or the error that made it sick. */
 int md_log_sick(const struct md_log *log);
 /* Names this log, for a store to remember, so that the two are never mixed up. */

@@ -35,6 +35,8 @@
 #define MD_LOG_BUFFER_MAX (MD_LOG_RECORD_MAX + 2u * 1024 * 1024)
 #define MD_LOG_SPARE "spare"
 #define MD_LOG_SPARE_UNFINISHED "spare.tmp"
+#define MD_LOG_KEPT "kept." /* and a number below MD_LOG_KEPT_MAX */
+#define MD_LOG_KEPT_MAX 4u
 
 enum md_log_type {
 	MD_LOG_COMMAND,
@@ -84,22 +86,27 @@ struct md_log {
 	uint64_t reported;
 	bool reported_sick;
 
-	/* Under the lock; `written` is changed by the loop's thread only, which may read it. */
+	/* Under the lock. */
 	struct gx_mutex lock;
 	struct gx_cond sync_wanted, space_wanted, changed;
 	bool lock_ready, sync_wanted_ready, space_wanted_ready, changed_ready;
 	struct md_log_segment *segments, *current; /* oldest first; current is the last */
 	struct md_log_segment *trash;              /* trimmed; names to be removed */
-	uint64_t written;
 	bool spare_ready, spare_wanted, spare_making;
+	bool spare_awaited; /* md_log_busy() was true: its end is to be reported … */
+	bool spare_news;    /* … by the next report */
 	int spare_fd;
-	int spare_err;    /* of the last try */
-	int64_t retry_ns; /* after an error: not before */
+	int64_t retry_ns;    /* after an error: not before */
+	unsigned kept_count; /* trimmed segments that will be spares; the space thread's */
 	bool stopping;
 
 	/* Written under the lock, read anywhere. */
 	_Atomic uint64_t durable;
 	_Atomic int sick;
+	_Atomic int spare_err;  /* of the last try to make one */
+	_Atomic bool sync_idle; /* the sync thread waits, or is about to ask `written` once more */
+	/* Written by the loop's thread, without the lock; read anywhere. */
+	_Atomic uint64_t written;
 
 	struct gx_thread sync_thread, space_thread;
 	bool sync_started, space_started;
@@ -140,6 +147,12 @@ GX_MUST_CHECK int md_log_segment_add(struct md_log *log, uint64_t first, uint64_
  */
 GX_MUST_CHECK int md_log_spare_make(struct md_log *log);
 GX_MUST_CHECK int md_log_spare_take(struct md_log *log);
+/* Removes a trimmed segment; or keeps it, to become the spare when there is need of one. */
+void md_log_segment_retire(struct md_log *log, const struct md_log_segment *segment);
+/* Makes a spare of one that was kept; -ENOENT: there is none. */
+GX_MUST_CHECK int md_log_spare_from_kept(struct md_log *log);
+/* Removes what an earlier life kept. */
+void md_log_kept_clear(struct md_log *log);
 
 /* -- md_log_recover.c ------------------------------------------------------- */
 

@@ -22,6 +22,14 @@
  *
  * Filling is done in steps with a sync after each, so that the log's own sync
  * never waits behind a whole segment of zeros.
+ *
+ * A trimmed segment can be used again instead, without any writing. What it
+ * still holds does not matter: its records have indexes that the store has on
+ * disk, so none of them is ever the next one, and what they say about the disk
+ * stays true (md_log_recover.c). Its header is the next one's before it gets the
+ * next one's name; a power cut may keep either and lose the other, then it is
+ * not part of the log (`valid` in md_log_recover.c) or, under its old name,
+ * covered by the store.
  */
 #include "metad/md_log_impl.h"
 #include "common/gx_num.h"
@@ -240,4 +248,53 @@ int md_log_spare_take(struct md_log *log)
 		return r;
 	}
 	return fd;
+}
+
+/* -- using again -------------------------------------------------------------- */
+
+static int kept_path(const struct md_log *log, unsigned number, char ret_path[PATH_MAX])
+{
+	return gx_format(ret_path, PATH_MAX, "%s/" MD_LOG_KEPT "%u", log->dir, number);
+}
+
+void md_log_segment_retire(struct md_log *log, const struct md_log_segment *segment)
+{
+	char path[PATH_MAX];
+	char kept[PATH_MAX];
+
+	if (md_log_segment_path(log, segment->first, path) < 0)
+		return;
+	if (segment->bytes == log->options.segment_bytes && log->kept_count < MD_LOG_KEPT_MAX &&
+	    kept_path(log, log->kept_count, kept) == 0 &&
+	    gx_env_rename(log->env, path, kept) == 0) {
+		log->kept_count++;
+		return;
+	}
+	/* One that stays costs space until the next start, which finds it covered by the store. */
+	GX_IGNORE(gx_env_unlink(log->env, path));
+}
+
+int md_log_spare_from_kept(struct md_log *log)
+{
+	char kept[PATH_MAX];
+	char spare[PATH_MAX];
+	int r;
+
+	if (log->kept_count == 0)
+		return -ENOENT;
+	r = kept_path(log, --log->kept_count, kept);
+	if (r == 0)
+		r = md_log_path(log, MD_LOG_SPARE, spare);
+	if (r == 0)
+		r = gx_env_rename(log->env, kept, spare);
+	return r < 0 ? r : md_log_spare_take(log);
+}
+
+void md_log_kept_clear(struct md_log *log)
+{
+	char path[PATH_MAX];
+
+	for (unsigned i = 0; i < MD_LOG_KEPT_MAX; i++)
+		if (kept_path(log, i, path) == 0)
+			GX_IGNORE(gx_env_unlink(log->env, path));
 }

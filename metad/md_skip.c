@@ -74,7 +74,7 @@ int md_skip_new(size_t expected, uint64_t seed, struct md_skip **ret_skip)
 	skip->bucket_count = BUCKETS_MIN;
 	while (skip->bucket_count < expected)
 		skip->bucket_count *= 2;
-	skip->buckets = calloc(skip->bucket_count, sizeof(struct md_skip_node *));
+	skip->buckets = gx_calloc_mapped(skip->bucket_count, sizeof(struct md_skip_node *));
 	if (skip->buckets == NULL)
 		return -ENOMEM;
 	skip->random = seed | 1;
@@ -117,7 +117,8 @@ struct md_skip_node *md_skip_find(const struct md_skip *skip, const void *key, s
 static void grow_buckets(struct md_skip *skip)
 {
 	size_t bucket_count = 2 * skip->bucket_count;
-	struct md_skip_node **buckets = calloc(bucket_count, sizeof(struct md_skip_node *));
+	struct md_skip_node **buckets =
+		gx_calloc_mapped(bucket_count, sizeof(struct md_skip_node *));
 
 	if (buckets == NULL)
 		return;

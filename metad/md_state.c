@@ -2,7 +2,6 @@
 #include "metad/md_state_impl.h"
 #include "common/gx_num.h"
 
-#define SUPER_VERSION 1
 #define COUNTERS_BYTES 16u
 
 /* -- records ---------------------------------------------------------------------------- */
@@ -16,6 +15,15 @@ void md_depend(struct md_ctx *ctx, const struct md_tag *tag)
 {
 	if (tag->index > ctx->depends && tag->session != ctx->session)
 		ctx->depends = tag->index;
+}
+
+static void touch(struct md_ctx *ctx, uint64_t ino, const char *name)
+{
+	for (unsigned i = 0; i < ctx->touched_count; i++)
+		if (ctx->touched[i].ino == ino && !ctx->touched[i].name && !name)
+			return;
+	gx_assert(ctx->touched_count < MD_TOUCHED_MAX);
+	ctx->touched[ctx->touched_count++] = (struct md_touched){ino, name, false};
 }
 
 static struct md_recent *recent_of(struct md_ctx *ctx, uint64_t dir)
@@ -42,8 +50,7 @@ void md_depend_names(struct md_ctx *ctx, uint64_t dir)
 	ctx->depends = GX_MAX(ctx->depends, foreign ? recent->index : recent->foreign);
 }
 
-static int get(struct md_ctx *ctx, const struct md_key *key, const void **ret_value,
-	       size_t *ret_bytes)
+int md_get(struct md_ctx *ctx, const struct md_key *key, const void **ret_value, size_t *ret_bytes)
 {
 	struct md_tag tag = {0, 0};
 	int r = md_kv_get(ctx->state->kv, key->bytes, key->count, ret_value, ret_bytes, &tag);
@@ -54,15 +61,28 @@ static int get(struct md_ctx *ctx, const struct md_key *key, const void **ret_va
 	return r;
 }
 
-static void put(struct md_ctx *ctx, const struct md_key *key, const void *value, size_t bytes,
-		bool keep_tag)
+void md_put(struct md_ctx *ctx, const struct md_key *key, const void *value, size_t bytes,
+	    bool keep_tag)
 {
+	ctx->changed = true;
 	md_kv_put(ctx->state->kv, key->bytes, key->count, value, bytes, md_tag_of(ctx), keep_tag);
 }
 
-static void delete (struct md_ctx *ctx, const struct md_key *key)
+void md_delete(struct md_ctx *ctx, const struct md_key *key)
 {
+	ctx->changed = true;
 	md_kv_delete(ctx->state->kv, key->bytes, key->count, md_tag_of(ctx));
+}
+
+static void see(struct md_ctx *ctx, uint64_t ino)
+{
+	for (unsigned i = 0; i < ctx->seen_count; i++)
+		if (ctx->seen[i] == ino)
+			return;
+	if (ctx->seen_count < MD_SEEN_MAX)
+		ctx->seen[ctx->seen_count++] = ino;
+	else
+		ctx->seen_many = true;
 }
 
 int md_get_inode(struct md_ctx *ctx, uint64_t ino, struct md_inode *ret_inode)
@@ -72,8 +92,9 @@ int md_get_inode(struct md_ctx *ctx, uint64_t ino, struct md_inode *ret_inode)
 	size_t bytes;
 	int r;
 
+	see(ctx, ino);
 	md_key_inode(&key, ino);
-	r = get(ctx, &key, &value, &bytes);
+	r = md_get(ctx, &key, &value, &bytes);
 	if (r == -ENOENT)
 		return -ESTALE;
 	if (r == 0)
@@ -83,13 +104,15 @@ int md_get_inode(struct md_ctx *ctx, uint64_t ino, struct md_inode *ret_inode)
 
 void md_put_inode(struct md_ctx *ctx, struct md_inode *inode, bool as_parent)
 {
-	unsigned char bytes[MD_INODE_BYTES];
+	unsigned char bytes[MD_INODE_BYTES_MAX];
 	struct md_key key;
+	size_t count;
 
 	inode->version++;
-	md_inode_encode(inode, bytes);
+	count = md_inode_encode(inode, bytes);
 	md_key_inode(&key, inode->ino);
-	put(ctx, &key, bytes, sizeof(bytes), as_parent);
+	touch(ctx, inode->ino, NULL);
+	md_put(ctx, &key, bytes, count, as_parent);
 }
 
 int md_get_entry(struct md_ctx *ctx, uint64_t parent, const char *name, uint64_t *ret_ino,
@@ -101,7 +124,7 @@ int md_get_entry(struct md_ctx *ctx, uint64_t parent, const char *name, uint64_t
 	int r;
 
 	md_key_entry(&key, parent, name, strlen(name));
-	r = get(ctx, &key, &value, &bytes);
+	r = md_get(ctx, &key, &value, &bytes);
 	return r < 0 ? r : md_entry_decode(value, bytes, ret_ino, ret_type);
 }
 
@@ -113,7 +136,8 @@ void md_put_entry(struct md_ctx *ctx, uint64_t parent, const char *name,
 
 	md_entry_encode(inode->ino, inode->mode, bytes);
 	md_key_entry(&key, parent, name, strlen(name));
-	put(ctx, &key, bytes, sizeof(bytes), false);
+	touch(ctx, parent, name);
+	md_put(ctx, &key, bytes, sizeof(bytes), false);
 }
 
 void md_delete_entry(struct md_ctx *ctx, uint64_t parent, const char *name)
@@ -121,7 +145,8 @@ void md_delete_entry(struct md_ctx *ctx, uint64_t parent, const char *name)
 	struct md_key key;
 
 	md_key_entry(&key, parent, name, strlen(name));
-	delete (ctx, &key);
+	touch(ctx, parent, name);
+	md_delete(ctx, &key);
 }
 
 int md_get_content(struct md_ctx *ctx, uint64_t ino, const void **ret_data, size_t *ret_bytes)
@@ -130,7 +155,7 @@ int md_get_content(struct md_ctx *ctx, uint64_t ino, const void **ret_data, size
 	int r;
 
 	md_key_content(&key, ino);
-	r = get(ctx, &key, ret_data, ret_bytes);
+	r = md_get(ctx, &key, ret_data, ret_bytes);
 	if (r == -ENOENT) {
 		*ret_data = "";
 		*ret_bytes = 0;
@@ -145,9 +170,9 @@ void md_put_content(struct md_ctx *ctx, uint64_t ino, const void *data, size_t b
 
 	md_key_content(&key, ino);
 	if (bytes > 0)
-		put(ctx, &key, data, bytes, false);
+		md_put(ctx, &key, data, bytes, false);
 	else
-		delete (ctx, &key);
+		md_delete(ctx, &key);
 }
 
 /* -- rights ----------------------------------------------------------------------------- */
@@ -165,23 +190,6 @@ bool md_in_group(const struct md_ctx *ctx, uint32_t gid)
 bool md_owns(const struct md_ctx *ctx, const struct md_inode *inode)
 {
 	return ctx->cred->uid == 0 || ctx->cred->uid == inode->uid;
-}
-
-int md_may(const struct md_ctx *ctx, const struct md_inode *inode, unsigned want)
-{
-	unsigned bits = inode->mode & 7;
-
-	if (ctx->cred->uid == 0) {
-		/* Root may all, but executes only what somebody may execute. */
-		bool executable = S_ISDIR(inode->mode) || (inode->mode & 0111);
-
-		return (want & MD_MAY_EXEC) && !executable ? -EACCES : 0;
-	}
-	if (ctx->cred->uid == inode->uid)
-		bits = (inode->mode >> 6) & 7;
-	else if (md_in_group(ctx, inode->gid))
-		bits = (inode->mode >> 3) & 7;
-	return (bits & want) == want ? 0 : -EACCES;
 }
 
 int md_get_dir(struct md_ctx *ctx, uint64_t ino, unsigned want, struct md_inode *ret_dir)
@@ -253,7 +261,7 @@ void md_count(struct md_ctx *ctx, int64_t inodes, int64_t inline_bytes)
 	gx_put_le64(bytes, c.inodes + (uint64_t)inodes);
 	gx_put_le64(bytes + 8, c.inline_bytes + (uint64_t)inline_bytes);
 	md_key_counters(&key);
-	put(ctx, &key, bytes, sizeof(bytes), true);
+	md_put(ctx, &key, bytes, sizeof(bytes), true);
 }
 
 /* -- the end of an inode ---------------------------------------------------------------- */
@@ -287,79 +295,26 @@ static void erase_xattrs(struct md_ctx *ctx, uint64_t ino)
 		       &erase);
 	gx_assert(r == 0);
 	for (size_t i = 0; i < erase.count; i++)
-		delete (ctx, &erase.keys[i]);
+		md_delete(ctx, &erase.keys[i]);
 }
 
-void md_erase_inode(struct md_ctx *ctx, const struct md_inode *inode)
+void md_erase_inode(struct md_ctx *ctx, const struct md_inode *inode,
+		    const PbMeta__LayoutRecord *layout)
 {
 	bool content = (inode->flags & MD_INODE_INLINE) && inode->size > 0;
 	struct md_key key;
 
 	if (content) {
 		md_key_content(&key, inode->ino);
-		delete (ctx, &key);
+		md_delete(ctx, &key);
 	}
 	if (inode->xattrs > 0)
 		erase_xattrs(ctx, inode->ino);
+	md_drop_layout(ctx, inode->ino, layout);
 	md_key_inode(&key, inode->ino);
-	delete (ctx, &key);
+	touch(ctx, inode->ino, NULL);
+	md_delete(ctx, &key);
 	md_count(ctx, -1, content ? -(int64_t)inode->size : 0);
-}
-
-void md_state_reap(struct md_ctx *ctx, uint64_t ino)
-{
-	struct md_inode inode;
-	const void *value;
-	struct md_key key;
-	size_t bytes;
-
-	md_key_orphan(&key, ino);
-	if (get(ctx, &key, &value, &bytes) < 0)
-		return;
-	delete (ctx, &key);
-	if (md_get_inode(ctx, ino, &inode) == 0)
-		md_erase_inode(ctx, &inode);
-}
-
-/* -- the whole ----------------------------------------------------------------------------------
- */
-
-void md_state_format(struct md_state *state, uint64_t index, int64_t time_ns)
-{
-	struct md_inode root = {
-		.ino = MD_ROOT_INO,
-		.mode = S_IFDIR | 0755,
-		.nlink = 2,
-		.parent = MD_ROOT_INO,
-		.atime_ns = time_ns,
-		.mtime_ns = time_ns,
-		.ctime_ns = time_ns,
-		.btime_ns = time_ns,
-	};
-	struct md_ctx ctx = {.state = state, .index = index, .time_ns = time_ns};
-	unsigned char version = SUPER_VERSION;
-	struct md_key key;
-
-	md_key_super(&key);
-	put(&ctx, &key, &version, 1, false);
-	md_put_inode(&ctx, &root, false);
-	md_count(&ctx, 1, 0);
-}
-
-int md_state_check(struct md_state *state)
-{
-	const void *value;
-	struct md_key key;
-	size_t bytes;
-	int r;
-
-	md_key_super(&key);
-	r = md_kv_get(state->kv, key.bytes, key.count, &value, &bytes, NULL);
-	if (r < 0)
-		return r;
-	if (bytes < 1 || *(const unsigned char *)value == 0)
-		return -EBADMSG;
-	return *(const unsigned char *)value > SUPER_VERSION ? -EPROTONOSUPPORT : 0;
 }
 
 int md_state_apply(struct md_ctx *ctx, struct md_command *command, bool live,
@@ -369,10 +324,25 @@ int md_state_apply(struct md_ctx *ctx, struct md_command *command, bool live,
 		uint16_t method;
 		md_apply_fn fn;
 	} rows[] = {
-		{RPC_SETATTR, md_apply_setattr}, {RPC_MAKE, md_apply_make},
-		{RPC_LINK, md_apply_link},       {RPC_UNLINK, md_apply_unlink},
-		{RPC_RENAME, md_apply_rename},   {RPC_OPEN, md_apply_open},
-		{RPC_WRITE, md_apply_write},     {RPC_SETXATTR, md_apply_setxattr},
+		{RPC_SETATTR, md_apply_setattr},
+		{RPC_MAKE, md_apply_make},
+		{RPC_LINK, md_apply_link},
+		{RPC_UNLINK, md_apply_unlink},
+		{RPC_RENAME, md_apply_rename},
+		{RPC_OPEN, md_apply_open},
+		{RPC_WRITE, md_apply_write},
+		{RPC_SETXATTR, md_apply_setxattr},
+		{RPC_REPORT, md_apply_report},
+		{RPC_FORMAT, md_apply_format},
+		{RPC_RESERVE, md_apply_reserve},
+		{RPC_SESSION_OPEN, md_apply_session_open},
+		{RPC_SESSION_END, md_apply_session_end},
+		{RPC_REAP, md_apply_reap},
+		{RPC_WRITE_BEGIN, md_apply_write_begin},
+		{RPC_WRITE_RECOVER, md_apply_write_recover},
+		{RPC_COPY_CHANGE, md_apply_copy_change},
+		{RPC_TRASH_DONE, md_apply_trash_done},
+		{RPC_NODE_BOOT, md_apply_node_boot},
 	};
 
 	ctx->cred = &command->cred;

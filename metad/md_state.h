@@ -37,13 +37,35 @@ struct md_recent {
 	uint64_t foreign; /* index of the newest one by any other session */
 };
 
+/*
+ * What commands have left to do for storage nodes since somebody looked: who does clears it. With
+ * `many` there are more inodes than these.
+ */
+#define MD_NEWS_MAX 64u
+struct md_object_news {
+	bool trash;
+	bool many;
+	unsigned count;
+	uint64_t inos[MD_NEWS_MAX]; /* their copies are not as wanted */
+};
+
 struct md_state {
 	struct md_kv *kv;
+	struct md_object_news news;
 	/* Is the inode open in some session? Asked while a live command is applied. */
 	bool (*is_open)(void *arg, uint64_t ino);
 	void *arg;
 	struct md_recent recent[MD_RECENT_DIRS]; /* starts as zeros; private */
 };
+
+/* What a command changed, for those who may have it in a cache: an inode, or a name in one. */
+struct md_touched {
+	uint64_t ino;
+	const char *name; /* borrowed from the request; NULL: the inode itself */
+	bool rights;      /* of a directory: who may look up names in it has changed */
+};
+#define MD_TOUCHED_MAX 12u
+#define MD_SEEN_MAX 8u
 
 /* What a call has to do with the rest of the world. */
 struct md_ctx {
@@ -60,19 +82,74 @@ struct md_ctx {
 	 * waits for.
 	 */
 	uint64_t depends;
+	/* Out: inodes that were looked at; with seen_many there were more. */
+	unsigned seen_count;
+	bool seen_many;
+	uint64_t seen[MD_SEEN_MAX];
+	/* Out, of a command that succeeded. Nothing changed: there is nothing to log. */
+	bool changed;
+	unsigned touched_count;
+	struct md_touched touched[MD_TOUCHED_MAX];
 };
 
-/* Makes the root directory and the superblock in an empty store, as command `index`. */
+/* Tests: makes the root directory and the superblock in an empty store, as command `index`. */
 void md_state_format(struct md_state *state, uint64_t index, int64_t time_ns);
-/* -ENOENT: not formatted; -EPROTONOSUPPORT: a newer format. */
-GX_MUST_CHECK int md_state_check(struct md_state *state);
+
+#define MD_UUID_BYTES 16u
+#define MD_SECRET_BYTES 16u
+struct md_super {
+	unsigned char uuid[MD_UUID_BYTES]; /* of the log that belongs to this state */
+	unsigned char secret[MD_SECRET_BYTES];
+};
+/* -ENOENT: not formatted; -EPROTONOSUPPORT: a newer format; -EBADMSG. */
+GX_MUST_CHECK int md_state_super(struct md_state *state, struct md_super *ret_super);
+
+/* Ids below these have been reserved, and may have been given (rule N3). */
+struct md_ids {
+	uint64_t ino_limit;
+	uint64_t session_limit;
+	uint64_t lock_epoch; /* the last life that may have given new locks */
+};
+void md_state_ids(struct md_state *state, struct md_ids *ret_ids);
+
+/*
+ * The replay table (rule N5): a ring of results per session. Remembering is part of the command.
+ * The bytes of the result are borrowed until the next call on the state.
+ */
+#define MD_RESULT_MAX 512u /* no mutation answers more */
+struct md_result {
+	uint64_t seq;
+	uint64_t check; /* of the command */
+	uint16_t method;
+	const void *reply; /* packed */
+	size_t reply_bytes;
+};
+void md_state_remember(struct md_ctx *ctx, const struct md_command *command, const void *reply,
+		       size_t reply_bytes);
+/* -ENOENT: the slot of this number is empty. Another number may be in it: see ret_result->seq. */
+GX_MUST_CHECK int md_state_recall(struct md_state *state, uint64_t session, uint64_t seq,
+				  struct md_result *ret_result);
+
+/* The first session from this id on that has results in the table. */
+bool md_state_next_ring(struct md_state *state, uint64_t from, uint64_t *ret_session);
+
+/* All sessions; the text is borrowed until fn returns. Non-zero stops and is returned. */
+typedef int (*md_session_fn)(void *arg, uint64_t session, const char *identity);
+GX_MUST_CHECK int md_state_each_session(struct md_state *state, md_session_fn fn, void *arg);
+/*
+ * Orphans from `*from` on, at most `max`: how many. *from is where to go on; 0 when there are no
+ * more.
+ */
+size_t md_state_orphans(struct md_state *state, uint64_t *from, uint64_t *ret_inos, size_t max);
 
 /*
  * Applies a command; cred, session and time_ns of ctx are taken from it. `live`: MD_COMMAND_BUSY is
  * set in it as needed; when replaying it is obeyed. On success the reply is filled. -ENOSYS: not a
  * method of the state machine. -ENOMEM: the arena is full, nothing was done.
  *
- * Open makes a file that is not there: -EEXIST if it is, -ENOENT without the create flag.
+ * Open makes a file that is not there; of one that is there it only truncates the content, and only
+ * if asked to: -EEXIST otherwise. Whether it may be opened is md_state_may_open()'s. -ENOENT
+ * without the create flag.
  */
 GX_MUST_CHECK int md_state_apply(struct md_ctx *ctx, struct md_command *command, bool live,
 				 ProtobufCMessage *reply);
@@ -97,8 +174,8 @@ GX_MUST_CHECK int md_state_read(struct md_ctx *ctx, uint64_t ino, uint64_t offse
 GX_MUST_CHECK int md_state_may_open(struct md_ctx *ctx, uint64_t ino, uint32_t flags,
 				    PbMeta__Attr *attr);
 
-/* Removes an orphan that nobody has open any more; metad's own command. No orphan: does nothing. */
-void md_state_reap(struct md_ctx *ctx, uint64_t ino);
+/* Removes an orphan that nobody has open any more. No orphan: does nothing. -EBADMSG, -ENOMEM. */
+GX_MUST_CHECK int md_state_reap(struct md_ctx *ctx, uint64_t ino);
 
 struct md_counters {
 	uint64_t inodes;
