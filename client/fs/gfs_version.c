@@ -1,4 +1,4 @@
-#include "include/gridstage/gfs_version.h"
+#include "include/gfs_version.h"
 
 #include <assert.h>
 
