@@ -105,8 +105,8 @@ static uint64_t fault_run_kind(const char *name, fault_scenario scenario, enum g
 }
 
 /* All kinds; those in `must` (a bit each) have to have been hit. */
-static void fault_run_kinds(const char *name, fault_scenario scenario, uint64_t must,
-			    bool count_blocks)
+GX_UNUSED static void fault_run_kinds(const char *name, fault_scenario scenario, uint64_t must,
+				      bool count_blocks)
 {
 	printf("%s:", name);
 	for (int kind = 0; kind < GX_FAULT_COUNT; kind++) {

@@ -14,18 +14,35 @@ files_below() { (cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort); 
 expect_ok make "${vars[@]}" install
 assert_equals "$(files_below "$dest$prefix")" "\
 bin/gfs
+bin/gfsmount
 etc/gridstage/echod.conf
+etc/gridstage/fsd.conf
+etc/gridstage/gfs.conf
+etc/gridstage/metad.conf
+include/gridstage/gfs.h
 include/gridstage/gfs_version.h
 lib/libgfs.so
 lib/libgfs.so.0
 lib/libgfs.so.$version
 lib/pkgconfig/gfs.pc
 lib/systemd/system/gfs-echod.service
+lib/systemd/system/gfs-fsd.service
+lib/systemd/system/gfs-metad.service
 sbin/gfs-echod
+sbin/gfs-fsd
+sbin/gfs-metad
 share/bash-completion/completions/gfs
+share/bash-completion/completions/gfsmount
 share/man/man1/gfs.1
+share/man/man3/gfs.3
 share/man/man5/gfs-echod.conf.5
-share/man/man8/gfs-echod.8" "installed files"
+share/man/man5/gfs-fsd.conf.5
+share/man/man5/gfs-metad.conf.5
+share/man/man5/gfs.conf.5
+share/man/man8/gfs-echod.8
+share/man/man8/gfs-fsd.8
+share/man/man8/gfs-metad.8
+share/man/man8/gfsmount.8" "installed files"
 assert_equals "$(files_below "$dest" | grep -cv "^${prefix#/}/" || true)" 0 "files outside the prefix"
 
 # Templates are filled in with the final place, without DESTDIR.
@@ -37,18 +54,22 @@ assert_contains "$output" "$version"
 
 # A program built the way a user would: only the .pc file knows the sub-directory.
 cat >"$T/hello.c" <<'C'
-#include <gfs_version.h>
+#include <gfs.h>
 #include <stdio.h>
 int main(void)
 {
-	return puts(gfs_version()) < 0;
+	struct gfs *fs;
+
+	puts(gfs_version());
+	return gfs_connect(NULL, &fs) == 0 || puts(gfs_error()) < 0;
 }
 C
 export PKG_CONFIG_PATH=$dest$prefix/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$dest
 read -r -a flags <<<"$(pkg-config --cflags --libs gfs)"
 expect_ok gcc -std=c99 -pedantic -Wall -Werror -o "$T/hello" "$T/hello.c" "${flags[@]}"
-output=$(LD_LIBRARY_PATH=$dest$prefix/lib "$T/hello")
-assert_equals "$output" "$version" "gfs_version() of the installed library"
+output=$(GFS_CONFIG=$T/none LD_LIBRARY_PATH=$dest$prefix/lib "$T/hello")
+assert_equals "${output%%$'\n'*}" "$version" "gfs_version() of the installed library"
+assert_contains "$output" "$T/none: No such file or directory"
 assert_equals "$(pkg-config --modversion gfs)" "$version" "version in gfs.pc"
 
 # Only public names leave the library.

@@ -3,11 +3,13 @@
 #include <stdatomic.h>
 
 void *__real_malloc(size_t bytes);
+void *__real_aligned_alloc(size_t align, size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *p, size_t bytes);
 void __real_free(void *p);
 
 void *__wrap_malloc(size_t bytes);
+void *__wrap_aligned_alloc(size_t align, size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *p, size_t bytes);
 void *__wrap_reallocarray(void *p, size_t count, size_t bytes);
@@ -73,6 +75,11 @@ static void *counted(void *p)
 void *__wrap_malloc(size_t bytes)
 {
 	return strikes() ? NULL : counted(__real_malloc(bytes));
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t bytes)
+{
+	return strikes() ? NULL : counted(__real_aligned_alloc(align, bytes));
 }
 
 void *__wrap_calloc(size_t n, size_t bytes)

@@ -16,11 +16,13 @@
 #include <pthread.h>
 
 void *__real_malloc(size_t bytes);
+void *__real_aligned_alloc(size_t align, size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *p, size_t bytes);
 void __real_free(void *p);
 
 void *__wrap_malloc(size_t bytes);
+void *__wrap_aligned_alloc(size_t align, size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *p, size_t bytes);
 void *__wrap_reallocarray(void *p, size_t count, size_t bytes);
@@ -162,6 +164,14 @@ void *__wrap_malloc(size_t bytes)
 	return p;
 }
 
+void *__wrap_aligned_alloc(size_t align, size_t bytes)
+{
+	void *p = __real_aligned_alloc(align, bytes);
+
+	track(p, gx_sim_current());
+	return p;
+}
+
 void *__wrap_calloc(size_t count, size_t bytes)
 {
 	void *p = __real_calloc(count, bytes);
@@ -215,4 +225,14 @@ char *__wrap_strndup(const char *s, size_t bytes_max)
 char *__wrap_strdup(const char *s)
 {
 	return __wrap_strndup(s, strlen(s));
+}
+
+/*
+ * What libcrypto allocates it allocates behind our back, and keeps some of it for all processes; so
+ * a killed process leaves its contexts behind. Read by LeakSanitizer, if it is there.
+ */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+	return "leak:libcrypto\n";
 }

@@ -39,6 +39,14 @@ uint64_t sim_seeds(uint64_t normal)
 	return text != NULL && gx_parse_u64(text, &n) == 0 ? n : normal;
 }
 
+uint64_t sim_seeds_long(uint64_t normal)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	normal /= 5;
+#endif
+	return sim_seeds(normal);
+}
+
 /* -- a replay table that forgets, to break the promise on purpose ---------------------- */
 
 static int forget_begin(struct rpc_replay *replay GX_UNUSED, struct rpc_call *call GX_UNUSED)

@@ -89,5 +89,7 @@ int sim_tally(struct rpc_client *client, int64_t add, uint32_t delay_ms, int64_t
 
 /* SIM_SEEDS from the environment, else `normal`. */
 uint64_t sim_seeds(uint64_t normal);
+/* Of long runs: with a sanitizer, which makes each several times as slow, a fifth of them. */
+uint64_t sim_seeds_long(uint64_t normal);
 
 #endif

@@ -110,21 +110,20 @@ daemon_pid() { echo "${daemon_pids[$1]:?no daemon $1}"; }
 # reap_daemon LABEL: waits for its end, sets daemon_status. A hang is killed (status 137).
 reap_daemon()
 {
-	local pid=${daemon_pids[$1]:?no daemon $1} watchdog
-	(
-		trap - EXIT ERR
-		trap 'kill "$nap" 2>/dev/null; exit 0' TERM
-		sleep "$PATIENCE_SEC" &
-		nap=$!
-		wait "$nap"
-		kill -KILL "$pid" 2>/dev/null
-	) >/dev/null 2>&1 &
-	watchdog=$!
+	local pid=${daemon_pids[$1]:?no daemon $1} nap first=''
+	# The shell waits for the daemon or a plain sleep, whichever ends first: a subshell with a trap
+	# would lose a signal that comes just before its own wait.
+	sleep "$PATIENCE_SEC" >/dev/null 2>&1 &
+	nap=$!
 	daemon_status=0
-	wait "$pid" 2>/dev/null || daemon_status=$?
+	wait -n -p first "$pid" "$nap" 2>/dev/null || daemon_status=$?
+	if [ "$first" = "$nap" ]; then
+		kill -KILL "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || daemon_status=$?
+	fi
 	unset "daemon_pids[$1]"
-	kill "$watchdog" 2>/dev/null || true
-	wait "$watchdog" 2>/dev/null || true
+	kill "$nap" 2>/dev/null || true
+	wait "$nap" 2>/dev/null || true
 }
 
 # stop_daemon LABEL: SIGTERM; it must end by itself with status 0 (a sanitizer report is not 0).

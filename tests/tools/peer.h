@@ -248,9 +248,12 @@ GX_UNUSED GX_MUST_CHECK static int peer_call(struct peer *peer, uint16_t method,
 		return -ENOMEM;
 	r = peer_write(peer, space, peer_request(peer, method, message, bytes, space));
 	free(space);
-	if (r == 0)
+	/* A server that is slow says that it is still at work. */
+	frame.type = RPC_FRAME_PROGRESS;
+	while (r == 0 && frame.type == RPC_FRAME_PROGRESS) {
 		r = peer_read(peer, &frame, &reply);
-	free(reply);
+		free(GX_TAKE(reply));
+	}
 	if (r < 0)
 		return r;
 	return frame.type == RPC_FRAME_REPLY && frame.id == id ? frame.code : -EPROTO;

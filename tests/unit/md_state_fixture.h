@@ -95,11 +95,12 @@ GX_UNUSED static void world_sync(struct world *w)
 
 GX_UNUSED static void world_format(struct world *w)
 {
-	ck_assert_int_eq(md_state_check(&w->state), -ENOENT);
+	struct md_super super;
+	ck_assert_int_eq(md_state_super(&w->state, &super), -ENOENT);
 	md_state_format(&w->state, ++w->index, 1000);
 	md_kv_applied(w->kv, w->index);
 	world_sync(w);
-	ck_assert_int_eq(md_state_check(&w->state), 0);
+	ck_assert_int_eq(md_state_super(&w->state, &super), 0);
 }
 
 GX_UNUSED static struct world *world_new(int writer)
@@ -338,8 +339,9 @@ GX_UNUSED static int do_chmod(struct world *w, const struct who *who, uint64_t i
 }
 
 /* offset UINT64_MAX appends. */
-GX_UNUSED static int do_write(struct world *w, const struct who *who, uint64_t ino, uint64_t offset,
-			      const void *data, size_t bytes, unsigned flags)
+GX_UNUSED static int do_write_as(struct world *w, const struct who *who, uint64_t ino,
+				 uint64_t offset, const void *data, size_t bytes, unsigned flags,
+				 bool within)
 {
 	PbMeta__WriteRequest request = PB_META__WRITE_REQUEST__INIT;
 	PbMeta__WriteReply reply = PB_META__WRITE_REPLY__INIT;
@@ -355,10 +357,17 @@ GX_UNUSED static int do_write(struct world *w, const struct who *who, uint64_t i
 	request.ino = ino;
 	request.append = offset == UINT64_MAX;
 	request.offset = request.append ? 0 : offset;
+	request.within = within;
 	r = apply_with(w, who, &command, &reply.base);
 	if (r == 0)
 		w->offset = reply.offset;
 	return take_attr(w, r, reply.attr);
+}
+
+GX_UNUSED static int do_write(struct world *w, const struct who *who, uint64_t ino, uint64_t offset,
+			      const void *data, size_t bytes, unsigned flags)
+{
+	return do_write_as(w, who, ino, offset, data, bytes, flags, false);
 }
 
 GX_UNUSED static int do_setxattr(struct world *w, const struct who *who, uint64_t ino,
@@ -383,7 +392,7 @@ GX_UNUSED static void do_reap(struct world *w, uint64_t ino)
 
 	gx_put_le64(bytes + 4, ino);
 	ck_assert_int_eq(gx_buf_append(&w->log, bytes, sizeof(bytes)), 0);
-	md_state_reap(&ctx, ino);
+	ck_assert_int_eq(md_state_reap(&ctx, ino), 0);
 	md_kv_applied(w->kv, ++w->index);
 }
 
@@ -509,7 +518,7 @@ GX_UNUSED static struct world *world_replay(const struct world *from, int writer
 
 			at += 8;
 			ctx.session = 0;
-			md_state_reap(&ctx, ino);
+			ck_assert_int_eq(md_state_reap(&ctx, ino), 0);
 		} else {
 			ck_assert_int_eq(
 				md_command_decode(from->log.data + at, bytes, &w->arena, &command),

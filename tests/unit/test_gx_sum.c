@@ -75,6 +75,17 @@ START_TEST(one_flipped_bit_changes_the_sum)
 }
 END_TEST
 
+/* What fsd sends and what a reader compares is this, and not the form on disk (docs/STORAGE.md). */
+START_TEST(a_block_sum_is_the_plain_sum_of_the_block)
+{
+	static const unsigned char zeros[GX_BLOCK_BYTES];
+
+	fill();
+	ck_assert_uint_eq(gx_block_sum(data), gx_sum64(data, GX_BLOCK_BYTES));
+	ck_assert_uint_eq(gx_block_sum(zeros), GX_BLOCK_ZEROS);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("gx_sum");
@@ -86,6 +97,7 @@ int main(void)
 	tcase_add_test(tc, every_variant_gives_the_same_sum_at_every_length);
 	tcase_add_test(tc, the_chosen_variant_is_one_this_cpu_has);
 	tcase_add_test(tc, one_flipped_bit_changes_the_sum);
+	tcase_add_test(tc, a_block_sum_is_the_plain_sum_of_the_block);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);
 	srunner_run_all(runner, CK_ENV);

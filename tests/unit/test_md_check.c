@@ -54,12 +54,11 @@ static struct md_inode inode_of(uint64_t ino)
 
 static void put_inode(const struct md_inode *inode)
 {
-	unsigned char bytes[MD_INODE_BYTES];
+	unsigned char bytes[MD_INODE_BYTES_MAX];
 	struct md_key key;
 
-	md_inode_encode(inode, bytes);
 	md_key_inode(&key, inode->ino);
-	put(&key, bytes, sizeof(bytes));
+	put(&key, bytes, md_inode_encode(inode, bytes));
 }
 
 static void put_entry(uint64_t parent, const char *name, uint64_t ino, uint32_t mode)
@@ -222,6 +221,32 @@ START_TEST(an_empty_store_has_no_root)
 }
 END_TEST
 
+/* Rule N18: what a newer metad has written is not guessed at. */
+START_TEST(a_superblock_of_a_newer_version_is_refused)
+{
+	struct md_super super;
+	unsigned char copy[64];
+	const void *value;
+	struct md_key key;
+	size_t bytes;
+
+	md_key_super(&key);
+	ck_assert_int_eq(md_state_super(&w->state, &super), 0);
+	ck_assert_int_eq(md_kv_get(w->kv, key.bytes, key.count, &value, &bytes, NULL), 0);
+	ck_assert_uint_le(bytes, sizeof(copy));
+	memcpy(copy, value, bytes);
+	copy[0]++;
+	put(&key, copy, bytes);
+	ck_assert_int_eq(md_state_super(&w->state, &super), -EPROTONOSUPPORT);
+	/* Whatever else it has become by then. */
+	put(&key, copy, bytes - 1);
+	ck_assert_int_eq(md_state_super(&w->state, &super), -EPROTONOSUPPORT);
+	copy[0] = 0;
+	put(&key, copy, bytes);
+	ck_assert_int_eq(md_state_super(&w->state, &super), -EBADMSG);
+}
+END_TEST
+
 int main(void)
 {
 	Suite *suite = suite_create("md_check");
@@ -233,6 +258,7 @@ int main(void)
 	tcase_add_test(tc, a_sound_state_has_no_problems);
 	tcase_add_loop_test(tc, each_damage_is_found, 0, DAMAGE_COUNT);
 	tcase_add_test(tc, an_empty_store_has_no_root);
+	tcase_add_test(tc, a_superblock_of_a_newer_version_is_refused);
 	suite_add_tcase(suite, tc);
 	srunner_run_all(runner, CK_ENV);
 	failed = srunner_ntests_failed(runner);

@@ -222,6 +222,39 @@ START_TEST(trim_removes_only_segments_that_are_covered)
 }
 END_TEST
 
+START_TEST(a_trimmed_segment_is_used_again_and_its_old_records_do_not_come_back)
+{
+	struct md_log *log = open_after(0);
+	uint64_t last = add_many(log, 50, 500);
+	struct segments s = list_segments();
+	struct stat old[4], again;
+	bool same = false;
+	uint64_t fresh;
+
+	ck_assert_uint_gt(s.count, 4);
+	for (size_t i = 0; i < 4; i++)
+		ck_assert_int_eq(stat(segment(s.first[i]), &old[i]), 0);
+	ck_assert_int_eq(md_log_sync(log), 0);
+	md_log_trim(log, last);
+	ck_assert_uint_eq(list_segments().count, 1);
+	/* Of the same size as before: right behind the last of these lies a whole old one. */
+	do
+		fresh = add_many(log, 1, 500);
+	while (list_segments().count == 1);
+	ck_assert_int_eq(stat(segment(list_segments().first[1]), &again), 0);
+	for (size_t i = 0; i < 4; i++)
+		same = same || old[i].st_ino == again.st_ino;
+	ck_assert(same);
+	md_log_close(log);
+
+	log = open_after(last);
+	ck_assert_uint_eq(seen.count, fresh - last);
+	ck_assert_uint_eq(seen.index[seen.count - 1], fresh);
+	ck_assert_uint_gt(add(log, "x"), fresh);
+	md_log_close(log);
+}
+END_TEST
+
 START_TEST(segments_before_the_start_are_trimmed_after_a_restart)
 {
 	struct md_log *log = open_after(0);
@@ -590,6 +623,7 @@ int main(void)
 	tcase_add_test(tc, absurd_segment_sizes_are_einval);
 	tcase_add_test(tc, another_segment_size_reads_the_old_segments);
 	tcase_add_test(tc, trim_removes_only_segments_that_are_covered);
+	tcase_add_test(tc, a_trimmed_segment_is_used_again_and_its_old_records_do_not_come_back);
 	tcase_add_test(tc, segments_before_the_start_are_trimmed_after_a_restart);
 	tcase_add_test(tc, damage_in_what_the_store_covers_does_not_matter);
 	tcase_add_test(tc, no_space_for_a_segment_is_enospc_until_it_returns);

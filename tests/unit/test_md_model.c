@@ -39,7 +39,7 @@ static uint64_t random_state;
 static struct world *w;
 
 static const char *const names[NAME_COUNT] = {"a", "b", "c.txt", "\xff\xfe", "e e", "zz"};
-static const char *const xattr_names[XATTR_COUNT] = {"user.one", "user.two", "gfs.ncopy"};
+static const char *const xattr_names[XATTR_COUNT] = {"user.one", "user.two", "gfs.other"};
 static const struct who ann2 = {6, {100, 100, 1, project}};
 static const struct who *const people[] = {&root, &root, &root, &ann, &ann, &ann2, &bob, &eve};
 

@@ -187,6 +187,19 @@ START_TEST(writes_appends_and_holes_give_the_right_bytes)
 }
 END_TEST
 
+START_TEST(a_write_within_the_file_does_not_make_it_longer)
+{
+	ck_assert_int_eq(do_write(w, &ann, file, 0, "hello", 5, 0), 0);
+	ck_assert_int_eq(do_write_as(w, &ann, file, 3, "\0\0\0\0", 4, 0, true), 0);
+	expect_content(file, "hel\0\0", 5);
+	/* Behind its end, and behind all that could be inline: nothing. */
+	ck_assert_int_eq(do_write_as(w, &ann, file, 5, "x", 1, 0, true), 0);
+	ck_assert_int_eq(do_write_as(w, &ann, file, UINT64_MAX - 1, "x", 1, 0, true), 0);
+	expect_content(file, "hel\0\0", 5);
+	ck_assert_int_eq(do_write_as(w, &ann, file, UINT64_MAX, "x", 1, 0, true), -EINVAL);
+}
+END_TEST
+
 START_TEST(inline_content_ends_at_8_kib)
 {
 	static unsigned char data[MD_INLINE_MAX + 1];
@@ -430,6 +443,7 @@ int main(void)
 	tcase_add_test(tc, times_are_for_the_owner_now_is_for_writers);
 	tcase_add_test(tc, setattr_of_nothing_changes_nothing);
 	tcase_add_test(tc, writes_appends_and_holes_give_the_right_bytes);
+	tcase_add_test(tc, a_write_within_the_file_does_not_make_it_longer);
 	tcase_add_test(tc, inline_content_ends_at_8_kib);
 	tcase_add_test(tc, only_files_have_content);
 	tcase_add_test(tc, a_handle_open_for_writing_outlives_the_mode);

@@ -472,6 +472,283 @@ START_TEST(a_ticket_lets_its_user_into_its_session_on_its_node_until_it_expires)
 }
 END_TEST
 
+/* -- kept mutations, and a server that comes back ------------------------------------------------
+ */
+
+/* What the hooks have seen. */
+static struct {
+	unsigned keeps, resumes, fulls, answers;
+	uint64_t kept[8];  /* numbers, oldest first */
+	bool known;        /* in the last resume */
+	int resume_err;    /* what resume_fn returns, once */
+	int64_t newest_ns; /* sending time of the newest answered request */
+} seen;
+
+static bool on_keep(void *arg GX_UNUSED, uint64_t seq, const struct rpc_reply *reply)
+{
+	ck_assert_ptr_nonnull(reply->message);
+	seen.kept[seen.keeps++] = seq;
+	return true;
+}
+
+/* Frees the oldest number that is kept, if any is. */
+static int on_full(void *arg GX_UNUSED, int64_t deadline_ns GX_UNUSED)
+{
+	seen.fulls++;
+	if (seen.keeps == 0)
+		return 0;
+	rpc_client_release(client, seen.kept[0]);
+	memmove(seen.kept, seen.kept + 1, --seen.keeps * sizeof(seen.kept[0]));
+	return 0;
+}
+
+static int on_resume(void *arg GX_UNUSED, struct rpc_chan *chan, const struct rpc_chan_info *info,
+		     int64_t deadline_ns)
+{
+	PbCore__PingRequest request = PB_CORE__PING_REQUEST__INIT;
+	struct rpc_request ping_request = {.method = rpc_method_get(RPC_INDEX_PING),
+					   .message = &request.base,
+					   .deadline_ns = deadline_ns};
+	struct rpc_reply reply;
+	uint64_t call;
+	int r = seen.resume_err;
+
+	seen.resumes++;
+	seen.known = info->session_known;
+	seen.resume_err = 0;
+	/* The connection is there for us alone. */
+	rpc_reply_init(&reply);
+	ck_assert_int_eq(rpc_chan_submit(chan, &ping_request, &call, NULL), 0);
+	ck_assert_int_eq(rpc_chan_wait(chan, call, &reply), 0);
+	rpc_reply_fini(&reply);
+	return r;
+}
+
+static void on_answered(void *arg GX_UNUSED, int64_t sent_ns)
+{
+	seen.answers++;
+	seen.newest_ns = GX_MAX(seen.newest_ns, sent_ns);
+}
+
+static void use_hooks(int kind, unsigned mutations_max)
+{
+	struct rpc_client_options options;
+
+	memset(&seen, 0, sizeof(seen));
+	rpc_fixture_client_options(fixture, (enum rpc_fixture_kind)kind, ALICE, &options);
+	options.mutations_max = mutations_max;
+	options.resume_fn = on_resume;
+	options.full_fn = on_full;
+	options.answered_fn = on_answered;
+	ck_assert_int_eq(rpc_client_new(&options, &client), 0);
+}
+
+static int tally_kept(uint64_t timeout_ms)
+{
+	PbEcho__TallyRequest request = PB_ECHO__TALLY_REQUEST__INIT;
+	struct rpc_call_options options = {.deadline_ns = rpc_fixture_in_ms(fixture, timeout_ms),
+					   .keep_fn = on_keep};
+	const PbEcho__TallyReply *answer;
+	struct rpc_reply reply;
+	int r;
+
+	request.add = 1;
+	r = echo_call_tally(client, &request, &options, &reply, &answer);
+	rpc_reply_fini(&reply);
+	return r;
+}
+
+START_TEST(a_kept_number_stays_taken_until_it_is_released)
+{
+	use_hooks(_i, 100);
+	for (unsigned i = 0; i < 3; i++)
+		ck_assert_int_eq(tally_kept(10000), 0);
+	ck_assert_int_eq(tally(0, 10000), 0);
+	ck_assert_uint_eq(rpc_client_next_seq(client), 5);
+	ck_assert_uint_eq(rpc_client_outstanding(client), 4);
+	ck_assert_uint_eq(rpc_client_window(client, 3), 3);
+	rpc_client_release(client, seen.kept[1]);
+	ck_assert_uint_eq(rpc_client_outstanding(client), 4);
+	rpc_client_release(client, seen.kept[0]);
+	ck_assert_uint_eq(rpc_client_outstanding(client), 2);
+	ck_assert_uint_eq(rpc_client_window(client, 4), 2);
+	rpc_client_release(client, seen.kept[2]);
+	ck_assert_uint_eq(rpc_client_outstanding(client), 0);
+}
+END_TEST
+
+START_TEST(numbers_begin_where_they_are_told_to)
+{
+	struct rpc_client_options options;
+
+	memset(&seen, 0, sizeof(seen));
+	rpc_fixture_client_options(fixture, (enum rpc_fixture_kind)_i, ALICE, &options);
+	options.mutations_max = 4;
+	options.first_seq = 4321;
+	ck_assert_int_eq(rpc_client_new(&options, &client), 0);
+	ck_assert_uint_eq(rpc_client_next_seq(client), 4321);
+	ck_assert_uint_eq(rpc_client_outstanding(client), 0);
+	for (unsigned i = 0; i < 5; i++)
+		ck_assert_int_eq(tally(0, 10000), 0);
+	ck_assert_int_eq(tally_kept(10000), 0);
+	ck_assert_uint_eq(seen.kept[0], 4326);
+	ck_assert_uint_eq(rpc_client_window(client, 4326), 1);
+	ck_assert_uint_eq(rpc_client_next_seq(client), 4327);
+}
+END_TEST
+
+START_TEST(a_full_window_asks_for_numbers)
+{
+	use_hooks(_i, 4);
+	for (unsigned i = 0; i < 10; i++) {
+		ck_assert_int_eq(tally_kept(10000), 0);
+		ck_assert_uint_le(rpc_client_outstanding(client), 4);
+	}
+	ck_assert_uint_eq(seen.fulls, 6);
+}
+END_TEST
+
+START_TEST(a_full_window_of_unanswered_calls_waits_for_them)
+{
+	struct caller slow = {.delay_ms = 300};
+
+	use_hooks(_i, 1);
+	start(&slow);
+	rpc_fixture_wait_tally(fixture, 1);
+	ck_assert_int_eq(tally(0, 10000), 0);
+	ck_assert_uint_ge(seen.fulls, 1);
+	join(&slow);
+	ck_assert_int_eq(slow.err, 0);
+}
+END_TEST
+
+START_TEST(a_server_that_comes_back_is_resumed_once_before_anything_else)
+{
+	struct rpc_chan *push;
+
+	use_hooks(_i, 100);
+	ck_assert_int_eq(ping(false, 10000), 0);
+	ck_assert_uint_eq(seen.resumes, 0);
+	rpc_fixture_down(fixture);
+	rpc_fixture_up(fixture);
+	seen.resume_err = -ECONNRESET;
+	ck_assert_int_eq(ping(false, 10000), 0);
+	ck_assert_uint_eq(seen.resumes, 2); /* the first failed: again */
+	ck_assert(!seen.known);             /* the fixture forgets its sessions */
+	ck_assert_int_eq(ping(false, 10000), 0);
+	ck_assert_uint_eq(seen.resumes, 2);
+	/* Connections that break are no restart. */
+	rpc_fixture_cut(fixture);
+	ck_assert_int_eq(ping(false, 10000), 0);
+	ck_assert_uint_eq(seen.resumes, 2);
+	/* A push channel never is the first to meet a server. */
+	rpc_fixture_down(fixture);
+	rpc_fixture_up(fixture);
+	ck_assert_int_eq(
+		rpc_client_open_push(client, rpc_fixture_in_ms(fixture, 10000), NULL, &push), 0);
+	ck_assert_uint_eq(seen.resumes, 3);
+	rpc_chan_close(push);
+}
+END_TEST
+
+/* A mutation whose answer is there, but not dealt with yet when the server is restarted. */
+static struct {
+	struct gx_mutex lock;
+	struct gx_cond changed;
+	bool entered, early;
+} slow_keep;
+
+static bool keep_slowly(void *arg GX_UNUSED, uint64_t seq GX_UNUSED,
+			const struct rpc_reply *reply GX_UNUSED)
+{
+	struct gx_env *env = rpc_fixture_env(fixture);
+	int64_t until_ns = rpc_fixture_in_ms(fixture, 300);
+
+	gx_env_mutex_lock(env, &slow_keep.lock);
+	slow_keep.entered = true;
+	gx_env_cond_broadcast(env, &slow_keep.changed);
+	/* That nothing happens can only be seen by waiting for it. */
+	while (!slow_keep.early &&
+	       gx_env_cond_wait(env, &slow_keep.changed, &slow_keep.lock, until_ns) == 0)
+		;
+	slow_keep.entered = false;
+	gx_env_mutex_unlock(env, &slow_keep.lock);
+	return false;
+}
+
+static int resume_after_keep(void *arg GX_UNUSED, struct rpc_chan *chan GX_UNUSED,
+			     const struct rpc_chan_info *info GX_UNUSED,
+			     int64_t deadline_ns GX_UNUSED)
+{
+	struct gx_env *env = rpc_fixture_env(fixture);
+
+	gx_env_mutex_lock(env, &slow_keep.lock);
+	seen.resumes++;
+	slow_keep.early = slow_keep.entered;
+	gx_env_cond_broadcast(env, &slow_keep.changed);
+	gx_env_mutex_unlock(env, &slow_keep.lock);
+	return 0;
+}
+
+static void slow_main(void *arg)
+{
+	PbEcho__TallyRequest request = PB_ECHO__TALLY_REQUEST__INIT;
+	struct rpc_call_options options = {.keep_fn = keep_slowly};
+	const PbEcho__TallyReply *answer;
+	struct rpc_reply reply;
+
+	*(int *)arg = echo_call_tally(client, &request, &options, &reply, &answer);
+	rpc_reply_fini(&reply);
+}
+
+START_TEST(an_answer_is_dealt_with_before_the_next_life_is_resumed)
+{
+	struct gx_env *env = rpc_fixture_env(fixture);
+	struct rpc_client_options options;
+	struct gx_thread thread;
+	int err = 1;
+
+	memset(&seen, 0, sizeof(seen));
+	memset(&slow_keep, 0, sizeof(slow_keep));
+	ck_assert_int_eq(gx_env_mutex_init(env, &slow_keep.lock), 0);
+	ck_assert_int_eq(gx_env_cond_init(env, &slow_keep.changed), 0);
+	rpc_fixture_client_options(fixture, (enum rpc_fixture_kind)_i, ALICE, &options);
+	options.resume_fn = resume_after_keep;
+	ck_assert_int_eq(rpc_client_new(&options, &client), 0);
+	ck_assert_int_eq(gx_env_thread_start(env, &thread, "slow", slow_main, &err), 0);
+	gx_env_mutex_lock(env, &slow_keep.lock);
+	while (!slow_keep.entered)
+		GX_IGNORE(gx_env_cond_wait(env, &slow_keep.changed, &slow_keep.lock, GX_FOREVER));
+	gx_env_mutex_unlock(env, &slow_keep.lock);
+	rpc_fixture_down(fixture);
+	rpc_fixture_up(fixture);
+	ck_assert_int_eq(ping(false, 10000), 0);
+	gx_env_thread_join(env, &thread);
+	ck_assert_int_eq(err, 0);
+	ck_assert_uint_eq(seen.resumes, 1);
+	ck_assert(!slow_keep.early);
+	gx_env_cond_fini(env, &slow_keep.changed);
+	gx_env_mutex_fini(env, &slow_keep.lock);
+}
+END_TEST
+
+START_TEST(answers_tell_when_their_requests_were_sent)
+{
+	int64_t begin_ns;
+
+	use_hooks(_i, 100);
+	begin_ns = now();
+	/* Who has no session is answered, too: that says nothing about one. */
+	ck_assert_int_eq(ping(false, 10000), 0);
+	ck_assert_uint_eq(seen.answers, 0);
+	ck_assert_int_eq(tally(50, 10000), 0);
+	ck_assert_uint_eq(seen.answers, 1);
+	ck_assert_int_ge(seen.newest_ns, begin_ns);
+	/* Of its sending, not of its coming back. */
+	ck_assert_int_le(seen.newest_ns, now() - 50 * GX_NSEC_PER_MSEC);
+}
+END_TEST
+
 START_TEST(a_client_that_never_calls_costs_nothing)
 {
 	uint64_t open = 1;
@@ -517,6 +794,14 @@ int main(void)
 	tcase_add_loop_test(tc,
 			    a_ticket_lets_its_user_into_its_session_on_its_node_until_it_expires, 0,
 			    RPC_FIXTURE_COUNT);
+	tcase_add_loop_test(tc, a_kept_number_stays_taken_until_it_is_released, 0, 2);
+	tcase_add_loop_test(tc, numbers_begin_where_they_are_told_to, 0, 2);
+	tcase_add_loop_test(tc, a_full_window_asks_for_numbers, 0, 2);
+	tcase_add_loop_test(tc, a_full_window_of_unanswered_calls_waits_for_them, 0, 2);
+	tcase_add_loop_test(tc, a_server_that_comes_back_is_resumed_once_before_anything_else, 0,
+			    2);
+	tcase_add_loop_test(tc, an_answer_is_dealt_with_before_the_next_life_is_resumed, 0, 2);
+	tcase_add_loop_test(tc, answers_tell_when_their_requests_were_sent, 0, 2);
 	tcase_add_test(tc, a_client_that_never_calls_costs_nothing);
 	suite_add_tcase(suite, tc);
 	runner = srunner_create(suite);

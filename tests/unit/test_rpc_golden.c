@@ -97,8 +97,17 @@ static void fill_field(struct rpc_arena *arena, const ProtobufCFieldDescriptor *
 		ProtobufCMessage *child = make(arena, field->descriptor, depth + 1);
 
 		memcpy(place, &child, sizeof(child));
+	} else if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+		bool wide = field->type == PROTOBUF_C_TYPE_UINT64;
+		char *list = rpc_arena_alloc(arena, 2 * sizeof(uint64_t));
+		size_t count = 2;
+
+		ck_assert(wide || field->type == PROTOBUF_C_TYPE_UINT32);
+		fill_scalar(field, list);
+		fill_scalar(field, list + (wide ? sizeof(uint64_t) : sizeof(uint32_t)));
+		memcpy(place, &list, sizeof(list));
+		memcpy((char *)message + field->quantifier_offset, &count, sizeof(count));
 	} else {
-		ck_assert_int_ne(field->label, PROTOBUF_C_LABEL_REPEATED);
 		fill_scalar(field, place);
 	}
 }

@@ -292,6 +292,35 @@ START_TEST(a_running_mutation_is_not_forgotten_by_a_jump)
 }
 END_TEST
 
+START_TEST(a_table_that_grows_keeps_its_results_and_what_is_running)
+{
+	struct rpc_call running, again;
+
+	session = open_as(&alice, 0, NULL);
+	ck_assert_int_eq(once(1, 1), 0);
+	ck_assert_int_eq(once(2, 1), 0);
+	ck_assert_int_eq(begin(&running, 3, 2, 7), 0);
+	for (uint64_t seq = 4; seq <= 900; seq++)
+		ck_assert_int_eq(once(seq, (uint32_t)seq - 1), 0);
+	for (uint64_t seq = 4; seq <= 900; seq += 112)
+		ck_assert_int_eq(once(seq, 1), RPC_ANSWERED);
+	ck_assert_int_eq(begin(&again, 3, 1, 7), RPC_DEFERRED);
+	sent_count = 0;
+	finish(&running, RPC_STATUS_OK, "late");
+	ck_assert_uint_eq(sent_count, 2);
+}
+END_TEST
+
+START_TEST(many_processes_of_one_user_have_room)
+{
+	for (unsigned i = 0; i < 4000; i++) {
+		session = open_as(&alice, 0, NULL);
+		ck_assert_int_eq(once(1, 1), 0);
+		ck_assert_int_eq(once(2, 1), 0);
+	}
+}
+END_TEST
+
 START_TEST(a_mutation_of_a_lost_session_has_an_unknown_outcome)
 {
 	session = open_as(&alice, 0, NULL) + 1;
@@ -471,6 +500,8 @@ int main(void)
 	tcase_add_test(tc, more_than_the_table_holds_is_e2big);
 	tcase_add_test(tc, a_jump_of_numbers_leaves_nothing_stale);
 	tcase_add_test(tc, a_running_mutation_is_not_forgotten_by_a_jump);
+	tcase_add_test(tc, a_table_that_grows_keeps_its_results_and_what_is_running);
+	tcase_add_test(tc, many_processes_of_one_user_have_room);
 	tcase_add_test(tc, a_mutation_of_a_lost_session_has_an_unknown_outcome);
 	tcase_add_test(tc, remembered_bytes_have_a_maximum_per_identity);
 	tcase_add_test(tc, a_session_belongs_to_its_identity);
