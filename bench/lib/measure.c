@@ -73,8 +73,9 @@ static int raw_call_once(void *arg)
 
 static int raw_caller_open(struct bench *b, const struct job *job, struct raw_caller *ret_caller)
 {
-	struct raw_hello hello = {job->bytes,
-				  job->bytes == SMALL_BYTES ? job->bytes : RAW_ACK_BYTES};
+	struct raw_hello hello = {.request_bytes = job->bytes,
+				  .reply_bytes =
+					  job->bytes == SMALL_BYTES ? job->bytes : RAW_ACK_BYTES};
 
 	*ret_caller = (struct raw_caller){.request = b->payload,
 					  .request_bytes = hello.request_bytes,

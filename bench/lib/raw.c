@@ -6,6 +6,7 @@
 #include <openssl/x509v3.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -245,10 +246,52 @@ static void serve_sink(struct raw_conn *conn, unsigned char *space, uint64_t req
 	}
 }
 
+static int send_file(struct raw_conn *conn, int file, uint64_t bytes)
+{
+	off_t offset = 0;
+
+	while ((uint64_t)offset < bytes) {
+		size_t part = (size_t)GX_MIN(bytes - (uint64_t)offset, (uint64_t)PIECE_BYTES);
+		ssize_t n = sendfile(conn->fd, file, &offset, part);
+
+		if (n <= 0)
+			return n < 0 ? gx_errno() : -ENODATA;
+	}
+	return 0;
+}
+
+static int send_memory(struct raw_conn *conn, const unsigned char *space, uint64_t bytes)
+{
+	int r = 0;
+
+	while (r == 0 && bytes > 0) {
+		size_t part = (size_t)GX_MIN(bytes, (uint64_t)PIECE_BYTES);
+
+		r = raw_write_all(conn, space, part);
+		bytes -= part;
+	}
+	return r;
+}
+
+/* A short request, a long reply. */
+static void serve_source(struct raw_conn *conn, unsigned char *space, const struct raw_hello *hello,
+			 int file)
+{
+	for (;;) {
+		int r = raw_read_all(conn, space, hello->request_bytes);
+
+		if (r == 0)
+			r = hello->from_file ? send_file(conn, file, hello->reply_bytes)
+					     : send_memory(conn, space, hello->reply_bytes);
+		if (r < 0)
+			return;
+	}
+}
+
 struct acceptor {
 	const struct raw_server *server;
 	enum raw_kind kind;
-	unsigned char space[PIECE_BYTES];
+	unsigned char *space; /* PIECE_BYTES */
 };
 
 static void serve_one(struct acceptor *a, int fd)
@@ -266,6 +309,8 @@ static void serve_one(struct acceptor *a, int fd)
 		goto out;
 	if (hello.request_bytes == hello.reply_bytes)
 		serve_echo(&conn, a->space);
+	else if (hello.reply_bytes > hello.request_bytes && hello.request_bytes <= PIECE_BYTES)
+		serve_source(&conn, a->space, &hello, a->server->file);
 	else
 		serve_sink(&conn, a->space, hello.request_bytes);
 out:
@@ -338,6 +383,9 @@ void raw_server_run(const struct raw_server *server)
 			continue;
 		a = calloc(1, sizeof(*a));
 		gx_assert(a);
+		a->space = gx_alloc_pages(PIECE_BYTES);
+		gx_assert(a->space);
+		memset(a->space, 1, PIECE_BYTES);
 		a->server = server;
 		a->kind = (enum raw_kind)kind;
 		r = pthread_create(&thread, NULL, acceptor_main, a);
@@ -377,7 +425,7 @@ static int listen_on(struct raw_server *server, enum raw_kind kind, const char *
 
 int raw_server_init(struct raw_server *server, const struct raw_tls *tls, const char *path)
 {
-	*server = (struct raw_server){.tls = tls};
+	*server = (struct raw_server){.tls = tls, .file = -1};
 	memset(server->listeners, -1, sizeof(server->listeners));
 	for (int kind = 0; kind < RAW_KIND_COUNT; kind++) {
 		int r = listen_on(server, (enum raw_kind)kind, path);

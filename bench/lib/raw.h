@@ -28,6 +28,7 @@ enum raw_kind {
 struct raw_hello {
 	uint64_t request_bytes;
 	uint64_t reply_bytes; /* equal to request_bytes: echo whatever comes */
+	bool from_file;       /* replies are the beginning of the server's file, by sendfile() */
 };
 
 /* A pair of contexts that trust the same CA. */
@@ -49,6 +50,7 @@ struct raw_server {
 	int listeners[RAW_KIND_COUNT];
 	struct sockaddr_storage addr[RAW_KIND_COUNT];
 	socklen_t addr_bytes[RAW_KIND_COUNT];
+	int file; /* -1: none; borrowed */
 };
 
 /* Binds all listeners; the unix socket is `path`. */
