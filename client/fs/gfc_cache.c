@@ -297,12 +297,15 @@ static void item_added(struct gfc_cache *cache, struct item *item)
 
 /*
  * Of a file that is being written the attributes are good for this answer only: its writer knows
- * better from now on and tells metad when asked (rule N12).
+ * better from now on and tells metad when asked (rule N12). So are those of a directory that a
+ * change of our own is on its way to: whether it is in them already is not known, so it cannot be
+ * counted on from there.
  */
 static void put_attr(struct gfc_cache *cache, const struct gfc_attr *attr)
 {
-	bool old = attr->flags & GFC_ATTR_WRITING, gx_hash_failed = false;
 	uint64_t ino = attr->ref.ino;
+	bool old = (attr->flags & GFC_ATTR_WRITING) || cache->changing[stamp_place(ino)] != 0;
+	bool gx_hash_failed = false;
 	struct item *item = attr_find(cache, ino);
 	struct attr_item *added;
 

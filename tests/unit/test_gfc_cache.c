@@ -191,6 +191,34 @@ START_TEST(a_directory_that_only_we_change_is_known)
 }
 END_TEST
 
+/*
+ * What metad said while a change was on its way may hold that change already, or not: counted on
+ * from there, a directory had -1 entries.
+ */
+START_TEST(an_own_change_is_not_counted_twice)
+{
+	struct gfc_cache_change change = {.names = {{1, "a", true, 0, -1, 0}}, .name_count = 1};
+	struct gfc_attr attr = attr_of(1, 7);
+	struct gfc_ref ref;
+	uint32_t type;
+	uint64_t clock;
+
+	put(9, "dir", 1, 7);
+	clock = gfc_cache_touch(cache, &change);
+	attr.version = 8;
+	attr.size = 0;
+	gfc_cache_put_attr(cache, gfc_cache_clock(cache), &attr);
+	change.time_ns = 99;
+	gfc_cache_changed(cache, clock, &change);
+	ck_assert_int_eq(version(1), -1);
+	/* The way through it is known all the same. */
+	ck_assert_int_eq(gfc_cache_find_ref(cache, 9, "dir", &ref, &type), 0);
+	/* metad's next word counts again. */
+	gfc_cache_put_attr(cache, gfc_cache_clock(cache), &attr);
+	ck_assert_int_eq(version(1), 8);
+}
+END_TEST
+
 START_TEST(a_kernel_may_keep_what_is_here_while_it_is_trusted)
 {
 	struct gfc_cache_change change = {.inos = {5}};
@@ -421,6 +449,7 @@ int main(void)
 	tcase_add_test(tc, a_reply_older_than_a_push_is_not_stored);
 	tcase_add_test(tc, a_reply_older_than_an_own_change_is_not_stored);
 	tcase_add_test(tc, a_directory_that_only_we_change_is_known);
+	tcase_add_test(tc, an_own_change_is_not_counted_twice);
 	tcase_add_test(tc, a_kernel_may_keep_what_is_here_while_it_is_trusted);
 	tcase_add_test(tc, nothing_is_used_while_an_own_change_is_on_its_way);
 	tcase_add_test(tc, the_answer_to_an_own_change_is_not_stored_if_a_push_came_first);
