@@ -265,7 +265,7 @@ static int copy_range(struct gfs_copy *copy, const struct gfs_copy_source *sourc
 static int copy_sparse(struct gfs_copy *copy, const struct gfs_copy_source *source,
 		       const struct gfs_copy_sink *sink, uint64_t at)
 {
-	int64_t end, now;
+	int64_t end, now, hole_end = -1;
 	int r = 0;
 
 	do {
@@ -275,8 +275,12 @@ static int copy_sparse(struct gfs_copy *copy, const struct gfs_copy_source *sour
 		 */
 		end = source->seek(source->arg, 0, SEEK_END);
 		data = end < 0 ? end : source->seek(source->arg, (int64_t)at, SEEK_DATA);
-		if (data == -ENXIO)
+		/* A hole, or cut in between? What is a hole is the same when asked again. */
+		if (data == -ENXIO && (end <= (int64_t)at || end == hole_end))
 			break;
+		hole_end = data == -ENXIO ? end : -1;
+		if (data == -ENXIO)
+			continue;
 		hole = data < 0 ? data : source->seek(source->arg, data, SEEK_HOLE);
 		if (hole < 0)
 			return gfs_copy_source_problem(copy, source, (int)hole);
